@@ -6,7 +6,7 @@
 2. A first schedule: Chen's √n segments. Then :mod:`~checkmate_solvers.tightening`: a schedule
    in milliseconds, whatever the size. A schedule that the problem names is kept if it is cheaper,
    after a repair if it is over the budget. For a chain, binomial checkpointing gives a bound, and it or a
-   dynamic programme gives a schedule. If none is found, a part of the graph may prove that there is none
+   dynamic programme gives a schedule. If no schedule is found, a part of the graph may prove that none exists
    (:mod:`checkmate_solvers.parts`).
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
 4. One cycle of local search, or several from scratch if no schedule is known; and more if the gap of a
@@ -24,8 +24,8 @@ With two threads or more, step 5 goes on in a second process, beside the others
 (:mod:`checkmate_solvers.worker`). Its findings depend on its speed.
 
 The search stops at a gap of 0.05 %, when many cycles in a row found nothing better, or at the time limit. All
-random choices come from the seed, and all work is counted. Only time limits depend on the machine, that of
-the problem and the share of it that a step gets: the same problem gets the same answer unless one of them
+random choices come from the seed, and all work is counted. Only time limits depend on the machine: the
+problem's, and the share of it that a step gets. The same problem gets the same answer unless one of them
 cuts in. An interrupt (Ctrl-C) ends the search; the answer is the best so far.
 """
 
@@ -62,9 +62,9 @@ class _Step:
     """The time that a step needs, and that it may use.
 
     Attributes:
-        cost: in simulations of a schedule; the step is skipped if less time is left.
-        share: of the remaining time, at most, for one run of the step.
-        other_share: the same in the case that the table names as "other".
+        cost: time that the step needs, in simulations of a schedule; it is skipped if less time is left.
+        share: the most of the remaining time, as a fraction, that one run of the step may take.
+        other_share: the share in the case that a comment in the table calls "other".
     """
 
     cost: float = 0.0
@@ -75,23 +75,23 @@ class _Step:
 _TABLE = {
     "exhaustive": _Step(share=0.5),
     "segments": _Step(cost=4),
-    # The cost is that of recognising a chain; each of the two solvers has the share.
+    # The cost is for recognising a chain; each of the two chain solvers gets the share.
     "chains": _Step(cost=2, share=0.2),
-    # Other: at first, as the solvers for chains or local search may be quicker. The share is twice that which
-    # errors use to name the least budget, so that a named budget works, too.
+    # Other: the first try, as chain solvers or local search may be quicker. The share is twice what errors
+    # use to find the least budget that they name, so that a solve with that budget works, too.
     "tightening": _Step(cost=6, share=0.6, other_share=0.1),
     "parts": _Step(share=0.1),
     "first-cut": _Step(cost=7),
     "first-cycle": _Step(share=0.5),
     "min-cut": _Step(cost=7),
-    # In one process. Other: at a small gap, which a MILP may close; at others the search gains more (ADR 24).
+    # In one process. Other: at a small gap, as a MILP may close it; at wider gaps search gains more (ADR 24).
     "cut-milp": _Step(share=0.25, other_share=0.4),
     "local-search": _Step(),
     "last-resort": _Step(),
 }
 STEPS = tuple(_TABLE)
-"""Steps that can be left out, to measure their use: one of step 1 and four of step 2, then steps 3 and 4, the
-minimum cuts and the MILPs of step 5, and steps 6 and 7."""
+"""Names of steps that can be left out, to measure their use: one of step 1, four of step 2, then steps 3 and
+4, the minimum cuts and the MILPs of step 5, and steps 6 and 7."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,14 +99,14 @@ class _Settings:
     """Where the tree branches. Gaps are relative to the cost."""
 
     states: tuple[tuple[int, int], ...] = ((30, 10_000), (60, 2_000))
-    """(needed ops, states of an exhaustive search), both at most; larger graphs are not searched."""
+    """Pairs (n, s): a graph of up to n needed ops is searched in up to s states; larger ones are not."""
     nearly: float = 2e-3  # gap up to which step 4 goes on, as the bound is good
     wide: float = 0.03  # gap above which step 4 goes on, as the schedule is bad (ADR 29)
-    more_cycles: int = 8  # with which step 4 goes on, or begins if no schedule is known
+    more_cycles: int = 8  # cycles with which step 4 goes on, or begins if no schedule is known
     close: float = 0.01  # gap up to which a MILP may close it (ADR 24)
-    few_ops: int = 300  # up to which MILPs are quick enough to be solved at a wide gap, too (ADR 29)
+    few_ops: int = 300  # up to this many, MILPs are quick enough to be solved at a wide gap, too (ADR 29)
     wait_s: float = 0.1  # seconds between two looks at the clock while the second process works alone
-    rules_share: float = 0.2  # of the time limit, which rules get to find a least budget when no time is left
+    rules_share: float = 0.2  # of the time limit, for rules to find a least budget when no time is left
 
 
 _SETTINGS = _Settings()

@@ -1,18 +1,18 @@
 """Exhaustive search for small graphs: A* from the end of a schedule to its beginning.
 
 A state is a moment of a schedule: the *live* tensors, which the runs after it still need, and the *due* ops,
-which have to run before it. At the end, the graph's outputs are live, and all needed ops are due. From a
-state, any due op may have been the last to run that makes a live tensor. Before its run its inputs are live
-instead of its outputs. An op that no other due op needs is due no more. With the base order fixed, due ops
-are always the first ones, and the last of them may also have run for nothing.
+which have to run before it. At the end, the graph's outputs are live, and all needed ops are due. The last
+run before a state may be of any due op that makes a live tensor. Before this run, its inputs are live
+instead of its outputs; the op is due no more if no other due op needs it. With the base order fixed, the due
+ops are always the first ones, and the last of them may run even if none of its outputs is live.
 
 All due ops run at least once. Their costs are a lower bound on what is still to pay, so the first state
 without due ops that the search reaches is the optimum (Hart, Nilsson and Raphael, "A formal basis for the
 heuristic determination of minimum cost paths", IEEE Transactions on Systems Science and Cybernetics 4(2),
-1968). If the search is stopped before, the least estimate of an open state is a bound.
+1968). If the search is stopped earlier, the least estimate of an open state is a bound.
 
 A run whose inputs are live anyway only takes tensors away. If it costs nothing, or its op is due no more, a
-schedule in which it is earlier can be changed for one in which it comes last. Then no other run is looked at.
+schedule in which it is earlier can be changed for one in which it comes last. Then only this run is tried.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Search(NamedTuple):
 
     Attributes:
         sequence: the ops of a cheapest schedule, with repeats; None if none below the ceiling was found.
-        bound: no schedule costs less, except for those from the ceiling on; infinite if there is none.
+        bound: lower bound on the cost of every schedule, at most the ceiling; infinite if none exists.
     """
 
     sequence: list[int] | None
@@ -63,7 +63,7 @@ def exhaust(
     states: int,
     deadline: Deadline = NEVER,
 ) -> Search:
-    """Find a schedule cheaper than the ceiling, the cheapest, or a bound on its cost.
+    """Find the cheapest schedule if it costs less than the ceiling, or a lower bound on its cost.
 
     A problem of n ops has about 2ⁿ states, of which at most ``states`` are looked at. With ``any_cost``, all
     ops cost 0: any schedule will do.
@@ -107,12 +107,12 @@ class _Op:
     """An op, with sets of tensors and of ops as bits."""
 
     index: int  # in the graph
-    bit: int  # its own, by its place among the needed ops
+    bit: int  # 1 << its place among the needed ops
     cost: float  # of one run
-    reads: int  # tensors
-    makes: int  # tensors
+    reads: int  # the tensors that it reads
+    makes: int  # the tensors that it makes
     readers: int  # the ops that read one of ``makes``
-    stays: int  # those of ``reads`` that are held while it runs, as it does not reuse them
+    stays: int  # tensors of ``reads`` that it does not reuse, so that they are held while it runs
     bytes: int  # of all outputs and the workspace
     again: bool  # whether it may run more than once
 

@@ -1,12 +1,12 @@
 """Local search in cycles: where each starts, how hot it runs, and when the search stops.
 
-A *cycle* loads a sequence, and runs rounds (``machine/rounds.h``) while the temperature
-falls. Cycles start from the sequences of other solvers, as soon as there are some. Without a good schedule,
-short cycles from scratch come next, until several in a row find nothing better: their results differ by more
-than a longer search gains. A cycle *from scratch* starts without recomputation, and lowers the allowed bytes
-from that peak down to the budget. A cycle *in order* does the same with the first runs of all ops where they
-are. Where first runs may move, a search soon puts some off, at no cost, and hardly finds the way back; where
-they may not, it misses what moving them saves.
+A *cycle* loads a sequence, and runs rounds (``machine/rounds.h``) while the temperature falls. Cycles start
+from the sequences of other solvers, as soon as there are some. Without a good schedule, short cycles from
+scratch come next, until several in a row find nothing better: their results differ by more than a longer
+search gains. A cycle *from scratch* starts without recomputation, and lowers the allowed bytes from that peak
+down to the budget. A cycle *in order* does the same, but the first runs of all ops stay in base order. Where
+first runs may move, a search soon puts some off, at no cost, and hardly finds the way back; where they may
+not, it misses what moving them saves.
 
 Later cycles start from the best sequence; some are hot and long, from it or from scratch. All limits are
 counted in rounds; the clock only caps them. A cycle from another solver's sequence draws its own random
@@ -39,13 +39,13 @@ _ORIGIN = "local search"
 class _CycleSettings:
     """Ordinary and hot cycles (measured in ADR 30). A heat is relative to the mean cost of repeated runs."""
 
-    cost: float = 5  # of starting the search, in simulations; it is skipped if less time is left
-    rounds_per_op: int = 50  # of an ordinary cycle, at most
+    cost: float = 5  # of starting the search, in simulations; with less time left, no search starts
+    rounds_per_op: int = 50  # most rounds of an ordinary cycle, for each op of the graph
     share: float = 0.6  # of the remaining time, at most, for one cycle
     heats: tuple[float, ...] = (0.3, 0.1, 0.3, 0.03)  # at which successive ordinary cycles start
     cooled: float = 0.02  # temperature at the end of any cycle, relative to that at its start
     hot_starts: tuple[str, ...] = ("best", "best", "in order", "best", "best", "scratch")  # of hot cycles
-    hot_heats: tuple[float, ...] = (30, 3, 3, 10, 3, 3)  # at these starts: so hot, other tensors get kept
+    hot_heats: tuple[float, ...] = (30, 3, 3, 10, 3, 3)  # of these cycles: so hot that other tensors get kept
     hot_length_from_best: int = 24  # length of a hot cycle from the best sequence, in ordinary cycles
     hot_length_from_scratch: int = 6  # length of any other hot cycle, in ordinary cycles
 
@@ -54,7 +54,7 @@ class _CycleSettings:
 class _StartSettings:
     """Short cycles from scratch, which look for a good schedule to start from (measured in ADR 30 and 31)."""
 
-    kinds: tuple[str, ...] = ("in order", "scratch")  # of starts
+    kinds: tuple[str, ...] = ("in order", "scratch")  # of starts, which take turns
     heat: float = 1.0  # at which a short cycle starts
     length: int = 2  # of a short cycle, in ordinary cycles
     misses: int = 3  # short cycles in a row that may find nothing better
@@ -67,7 +67,7 @@ class _DescentSettings:
     """The way from the peak without recomputation down to the budget, in steps with one repair each."""
 
     steps: int = 12  # from that peak to the budget, each by the same factor
-    failures: int = 12  # of repairs, after each of which the step is smaller
+    failures: int = 12  # repairs that may fail; each failure makes the step smaller
     noises: tuple[float, ...] = (1.0, 1.0, 0.3, 0.3, 0.1, 0.1)  # temperatures of the repairs in successive
     # descents, relative to the usual one: cold repairs fail less often on most graphs, more often on some
     repair_steps: int = 300  # of one repair, at most, beside those for each op of the sequence:
@@ -83,11 +83,11 @@ class LocalSearch:
     """Ruin and recreate over sequences; see ``machine/rounds.h``.
 
     Attributes:
-        rounds: of a cycle; fewer in graphs of less than a hundred ops.
+        rounds: rounds of a cycle; fewer in graphs of less than a hundred ops.
         patience: cycles without an improvement after which the search stops; a long cycle counts as the
             number of others that would take its rounds.
         samples: how many ways to free bytes are compared, at most.
-        hot_every: of this many cycles, one is hot.
+        hot_every: one cycle in this many is hot.
     """
 
     rounds: int = 5000
@@ -107,7 +107,7 @@ class LocalSearch:
 class Cycles:
     """The cycles of one local search: each :meth:`run` goes on where the last one stopped.
 
-    The incumbent receives the sequences that they find; they start from those of other solvers, too.
+    Cycles give the sequences that they find to the incumbent, and start from other solvers' sequences, too.
     """
 
     def __init__(self, settings: LocalSearch, best: Incumbent) -> None:

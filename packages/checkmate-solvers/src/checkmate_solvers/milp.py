@@ -27,8 +27,8 @@ _Values = _Floats | float
 class Milp:
     """A mixed-integer linear program, in the form at the top of the module.
 
-    Every column is bounded. No entry of the objective exceeds 1, no other one 2^18, so that an engine's
-    tolerances mean something.
+    Every column is bounded. No entry of the objective exceeds 1, and no other entry exceeds 2^18, so that an
+    engine's tolerances mean something.
     """
 
     objective: _Floats
@@ -88,7 +88,7 @@ class Draft:
         cost: _Values = 0.0,
         integral: bool = False,
     ) -> Ids:
-        """New columns where ``where`` says so; bounds and costs may be arrays of the same shape."""
+        """One new column for each True in ``where``; bounds and costs may be arrays of the same shape."""
         ids = np.where(where, self.n_columns + np.cumsum(where).reshape(where.shape) - 1, -1)
         self.n_columns += int(np.count_nonzero(where))
         self._columns.append([_spread(x, where) for x in (least, most, cost, integral)])
@@ -114,7 +114,7 @@ class Draft:
         return ids
 
     def extend(self, rows: Ids, columns: Ids, coefficients: _Values) -> None:
-        """Add terms to existing rows, position by position, but where the row or the column is −1."""
+        """Add terms to existing rows, position by position; terms whose row or column is −1 are left out."""
         rows, columns, values = np.broadcast_arrays(rows, columns, np.asarray(coefficients, dtype=np.float64))
         present = (rows >= 0) & (columns >= 0) & (values != 0)
         self._entries.append((rows[present], columns[present], values[present]))

@@ -31,7 +31,7 @@ class _Settings:
     centres: int = 60  # ops with the largest working sets, around which parts grow
     ops: int = 12  # of a part, at most
     states: int = 5_000  # of one search, at most
-    step: float = 1 / 256  # from one budget for which a part is searched to the next, relative to it
+    step: float = 1 / 256  # relative step from one budget for which a part is searched to the next
 
 
 _SETTINGS = _Settings()
@@ -89,7 +89,7 @@ def _parts(graph: DFGraph, deadline: Deadline) -> Iterator[DFGraph]:
 
 
 def _shared_bytes(graph: DFGraph) -> list[Counter[int]]:
-    """For each needed op, the needed ops that pass tensors to it, or get some from it, and how many bytes."""
+    """For each needed op, the bytes that pass between it and each other needed op, in either direction."""
     shared = [Counter[int]() for _ in graph.ops]
     for v in np.flatnonzero(needed_ops(graph)).tolist():
         for t in graph.ops[v].inputs:

@@ -41,9 +41,9 @@ __all__ = ["ChainDP", "NestedSchedules"]
 _FEW_SECTIONS = 32
 """Sections of the first, quick programme."""
 _MORE_BYTES = 1.15
-"""Factor of the budget up to which the programme looks if bytes are rounded up, and so overestimated."""
+"""If bytes are rounded up, and so overestimated, budgets up to this multiple of the real one are tried."""
 _ROUNDED_TRIES = 12
-"""Schedules, at most, that are then simulated to find one that fits, the cheapest first."""
+"""In that case, at most this many schedules, the cheapest first, are simulated to find one that fits."""
 
 _Floats = npt.NDArray[np.float64]
 
@@ -58,8 +58,8 @@ class ChainDP:
     that is no chain the answer is unknown, unless the base order fits as it is.
 
     Attributes:
-        sections: the most; time grows with its third power.
-        units: the most; time and memory grow with it.
+        sections: the most sections; time grows with its third power.
+        units: the most units that the budget is counted in; time and memory grow with it.
 
     >>> from checkmate.generators import chain
     >>> ChainDP().solve(Problem(graph=chain(8), budget=4)).cost
@@ -117,7 +117,7 @@ class NestedSchedules:
 
     Attributes:
         budgets: bytes of each column of the table, ascending, the last being ``room``.
-        costs: of all forward ops for each budget; infinite where it is too small.
+        costs: cost of all forward runs for each budget; infinite where the budget is too small.
     """
 
     def __init__(
@@ -163,9 +163,9 @@ class NestedSchedules:
         return ops
 
     def _rules(self, i: int, j: int, low: int, high: int) -> Iterator[_Rule]:
-        """The rules for an interval, with their costs up to column ``high`` − 1, from ``low`` on or later.
+        """The rules for an interval, with their costs from column ``low``, or a later one, to ``high`` − 1.
 
-        Of all checkpoints only one is given, with the least cost of all; its k is that of its first column.
+        All checkpoints are one rule, with the least cost in each column; its k is the best in its first one.
         """
         value, run_cost = self._value, self._cost_before - self._cost_before[i]
 

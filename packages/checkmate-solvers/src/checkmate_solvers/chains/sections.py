@@ -7,7 +7,7 @@ each freed as early as is legal.
 
 Each backward op runs once, in order, so there is no choice about its outputs: when the backward pass comes to
 a section, it holds a fixed number of bytes of gradients. Graph outputs that the forward pass makes count as
-held from the start; they are from their first run on.
+held from the start, although they are only held once they are made.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Section(NamedTuple):
     leave_peak: int  # of ``forward`` if only y is kept, with x, which is freed as soon as it has been read
     save_peak: int  # of ``forward`` if y and the saved outputs are kept, without x
     backward_peak: int  # of ``backward``, gradients included, without x; the gradients if there is no op
-    finish_peak: int  # the same, with x until it has been read for the last time
+    finish_peak: int  # like ``backward_peak``, with x until its last read
     gradients_size: int  # bytes that the backward pass holds when it comes to this section
 
 
@@ -103,7 +103,7 @@ class _ByteCounts:
     Attributes:
         permanent_size: bytes that no choice can free; no other attribute counts them.
         running: bytes that the op itself needs: outputs and workspace.
-        with_input: the same and the state that the op reads, for each forward op.
+        with_input: ``running`` and the state that the op reads, for each forward op.
         gradients: bytes of backward ops' outputs that are held before each run, and after the last.
     """
 

@@ -82,7 +82,7 @@ def recognise(graph: DFGraph) -> Chain | str:
 
 
 def _row(graph: DFGraph, order: Sequence[int], reads: Sequence[dict[int, int]]) -> tuple[int, int]:
-    """The number of ops from the first on that read only their predecessor, and may run again; and p.
+    """How many ops, from the first on, read only their predecessor and may run again; and p.
 
     p is the last of them that any other op than its successor reads; 0 if there is none.
     """

@@ -29,9 +29,9 @@ class CheckmateMilp:
         partitioned: frontier-advancing stages (the paper's section 4.6); False = its first formulation, in
             which any stage may compute anything: hopeless beyond a few ops, for comparison only. Problems
             with a fixed order are always partitioned.
-        strengthened: with rows that cut off fractional solutions only.
-        proof: look for a bound that holds for all schedules first.
-        gap: relative to the cost of the whole schedule, at which to stop.
+        strengthened: add rows that cut off only fractional solutions.
+        proof: first look for a bound that holds for all schedules.
+        gap: stop at this gap, relative to the cost of the whole schedule.
         backend: solves the programs.
     """
 

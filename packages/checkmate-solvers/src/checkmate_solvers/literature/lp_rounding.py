@@ -34,7 +34,7 @@ __all__ = ["LpRounding"]
 _MOMENTS = 5
 """Moments, at most, whose kept tensors a repair starts from."""
 _DIGITS = 6
-"""Decimals of S*: with more of them, an engine's arithmetic would decide near a threshold."""
+"""S* is rounded to this many decimals, lest an engine's rounding errors decide near a threshold."""
 _Floats = npt.NDArray[np.float64]
 
 

@@ -45,7 +45,7 @@ __all__ = ["Grid", "Model", "RetentionIntervals", "event"]
 
 _NAME = "retention-intervals"
 _EVICTION_SHARE = 0.2
-"""Share of the time limit that eviction may take, which finds the schedule to start from."""
+"""Share of the time limit for eviction, which finds the schedule to start from."""
 _MOST_EVENTS = 2_000_000
 """Events of a model, at most, so that it fits into little memory."""
 _EVENTS_PER_S = 100_000
@@ -140,17 +140,17 @@ class Grid:
     """The ops of a graph, all of them needed, with their events, bytes and costs in whole numbers.
 
     Bytes are counted in units of their greatest common divisor, exactly. Only where bytes × events might
-    overflow 64 bits, the unit is larger, and bytes are rounded up. The room is beside graph inputs and
-    ``fixed_size``.
+    overflow 64 bits, the unit is larger, and bytes are rounded up. The room does not count graph inputs
+    and ``fixed_size``.
 
     Attributes:
-        end: the event of the end.
+        end: the event at which the schedule ends.
         readers: for each tensor that is made and used, the ops that read it in base order; n = the end.
         last_stage: for each op, the last stage in which running it can be of use.
         sizes: units of each tensor.
         passing: units that an op needs only while it runs: workspace, and outputs without a reader.
         capacity: units of the room.
-        costs: of each op in whole units: exactly if the highest is at most 2^20, else that is 2^20.
+        costs: whole units of each op: exact if whole and at most 2^20, else the highest is scaled to 2^20.
     """
 
     def __init__(self, *, graph: DFGraph, room: int) -> None:
@@ -192,7 +192,7 @@ class Grid:
 
 
 class Model:
-    """The variables and constraints of one grid, ``cp`` for CP-SAT; ``copies`` is C."""
+    """CP-SAT's variables and constraints for one grid, in ``cp``; ``copies`` is C, the most runs of an op."""
 
     def __init__(self, grid: Grid, copies: int) -> None:
         from ortools.sat.python import cp_model

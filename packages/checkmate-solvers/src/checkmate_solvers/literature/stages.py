@@ -17,7 +17,7 @@ most once.
     V[t, k] + (|outputs of k| + workspace of k) R[t, k] ≤ room                                   (1f)
     F[t, u, k] = 1  ⟺  hazards = (1 − R[t, k]) + S[t + 1, u] + Σ_{j > k reads u} R[t, j] = 0     (5, 7)
 
-The last as in the paper, with κ the most hazards: 1 − F ≤ hazards ≤ κ (1 − F). *Strengthened*, it is
+The paper writes the last row, with κ the most hazards, as 1 − F ≤ hazards ≤ κ (1 − F). *Strengthened*, it is
 
     F[t, u, k] ≤ R[t, k],   Σ_k F[t, u, k] + S[t + 1, u] ≤ 1,   Σ_{k < j} F[t, u, k] + R[t, j] ≤ 1
     Σ_k F[t, u, k] + S[t + 1, u] ≤ R[t, p(u)] + S[t, u]    only a resident tensor can be freed or kept
@@ -93,9 +93,9 @@ class Shape:
     The unit of bytes is their greatest common divisor, or larger if the room would have more than 2^18 units.
 
     Args:
-        graph: all of its ops are needed; an attribute, too.
-        room: bytes beside graph inputs and ``fixed_size``.
-        partitioned: frontier-advancing stages; else one for each op, and any may compute anything; an
+        graph: a graph of needed ops only; an attribute, too.
+        room: bytes that are available beside graph inputs and ``fixed_size``.
+        partitioned: frontier-advancing stages; False = one stage for each op, in which any op may run; an
             attribute, too.
         roundup: round bytes up, so that a schedule that fits by this count fits; else down, so that every
             schedule that fits also fits by this count.
@@ -103,8 +103,8 @@ class Shape:
     Attributes:
         n_stages: T.
         kept: the tensors of S: made by ops, and read or graph outputs; shape ``[m]``.
-        maker: the op that makes each of them, shape ``[m]``.
-        uses: positions in ``kept`` of the tensors that ops make or read, and these ops; in this order.
+        maker: the op that makes each tensor of ``kept``, shape ``[m]``.
+        uses: two arrays: positions of tensors in ``kept``, and for each an op that makes or reads it; sorted.
         exact: whether bytes are counted as the simulator does: without rounding, and no op reuses an input.
         sizes: units of each kept tensor, shape ``[m]``.
         fresh: units that an op needs beside its inputs while it runs: outputs, workspace; shape ``[n_ops]``.
@@ -174,7 +174,7 @@ class PaperProgram:
     """The paper's program for one shape, and where its columns are.
 
     Attributes:
-        program: in cost units of the shape; with frontier-advancing stages it counts recomputation only.
+        program: costs are in the shape's cost units; frontier-advancing stages count recomputation only.
         compute: columns R, shape ``[n_stages, n_ops]``.
         retain: columns S, shape ``[n_stages + 1, m]``.
     """

@@ -34,14 +34,14 @@ SHIFT, INSIDE = 6, BLOCK - 1
 """``position >> SHIFT`` is the block, ``position & INSIDE`` the index in it."""
 
 BLOCKS, FREE, LOGGED, REPEATED, MARK, BEST_LENGTH, OPS, NODES, LOG_ROOM, LOTS, WIDTH = range(11)
-"""Entries of ``State.counts``: blocks in use, free node ids, entries of the log, ops that run several times,
-the last mark given out, length of ``State.best``; and what never changes: the number of ops without the end,
-which is also the end's id; the number of node ids; the most entries of the log; the length of ``State.lots``;
-the most outputs of an op."""
+"""Entries of ``State.counts``. These change: blocks in use, free node ids, entries of the log, ops that run
+several times, the last mark given out, length of ``State.best``. These stay: number of ops without the end
+(also the end's id), number of node ids, most entries of the log, length of ``State.lots``, most outputs of
+an op."""
 COST, BEST, LITTLE, TEMPERATURE = range(4)
-"""Entries of ``State.totals``: the cost of the sequence, and of ``State.best`` (infinite if there is none); a
-small cost, so that of two drops without cost the one that frees more bytes wins; the temperature, of a
-repair relative to its usual one."""
+"""Entries of ``State.totals``: cost of the sequence; cost of ``State.best`` (infinite if there is none); a
+small cost, by which the one that frees more bytes wins of two drops that cost nothing; temperature (in a
+repair, relative to the usual one)."""
 
 
 class State(NamedTuple):
@@ -64,10 +64,10 @@ class State(NamedTuple):
     reuses_at: Ints
     reuses: Ints  # tensors that each op allocates in place of, if it reads them last
     producer: Ints  # the op that makes a tensor
-    place: Ints  # which of its outputs that is
+    place: Ints  # position of a tensor among the outputs of that op
     size: Ints  # bytes of each tensor
     lots: Ints  # tensors to draw from, the larger the more often
-    op: Ints  # of each node
+    op: Ints  # the op of each node
     prev: Ints  # the node of the same op before each node, or -1
     pos: Ints  # position of each node
     death: Ints  # the node that reads the copy last, for each node and output
@@ -76,14 +76,14 @@ class State(NamedTuple):
     runs: Ints  # number of nodes of each op
     free: Ints  # stack of unused node ids
     at: Ints  # the node at each position
-    mem: Ints  # its memory without `add` of its block
+    mem: Ints  # memory at each position, without `add` of its block
     add: Ints  # bytes to add in each block
     most: Ints  # most memory of a node of each block; far below 0 in an empty one
     filled: Ints  # number of nodes of each block
     log: Ints  # edits to undo: node and -1 of an insertion; op and following node of a removal
     repeated: Ints  # ops that run several times
-    rank: Ints  # the place of each op in that list
-    marks: Ints  # of each op, for sets: in the set if equal to the current mark
+    rank: Ints  # the place of each op in `repeated`
+    marks: Ints  # of each op: it is in the current set if its mark is the current one
     found: Ints  # room for a list of ops
     stack: Ints  # room for a list of nodes
     best: Ints  # ops of the cheapest sequence within the budget
@@ -158,7 +158,7 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
 
 
 def _lots(graph: DFGraph) -> Ints:
-    """Each tensor that a needed op makes once, and the larger again in proportion to their share."""
+    """Each tensor that a needed op makes: once, and again in proportion to its share of all bytes."""
     made = np.where(np.append(needed_ops(graph), False)[graph.producer], graph.sizes, 0.0)
     copies = (made > 0) + (graph.n_ops * made / max(made.sum(), 1.0)).astype(np.int64)
     return np.repeat(np.arange(graph.n_tensors), copies)

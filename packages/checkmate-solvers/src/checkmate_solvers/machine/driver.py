@@ -24,14 +24,14 @@ _NOTHING = np.zeros(0, dtype=np.int64)
 _STEPS = 100
 """Steps of a repair between two looks at the clock."""
 _PIECE_S, _FIRST_ROUNDS = 0.03, 64
-"""Seconds of search between two looks at the clock, about, and rounds before the first."""
+"""About how many seconds of search lie between two looks at the clock; rounds before the first look."""
 
 
 class Driver:
     """Holds one sequence of a graph, and the best one that came of it.
 
     All budgets are bytes beside :attr:`checkmate.DFGraph.base_size`. With ``fixed_order``, first runs of
-    needed ops stay where they are. Of the ways to free bytes, at most ``samples`` are compared.
+    needed ops stay where they are. At most ``samples`` ways to free bytes are compared.
 
     Attributes:
         round_s: seconds that a round took lately; 0 before the first.

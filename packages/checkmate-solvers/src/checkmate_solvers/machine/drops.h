@@ -68,7 +68,7 @@ static void move_node(State *s, Int node, Int y) {
     discard_previous(s, moved);
 }
 
-/* Whether only nodes that go read what a node makes, and it may go itself. */
+/* Whether a node may go, and every node that reads its outputs goes, too. */
 static bool goes_too(State *s, Int x, Int here) {
     Int v = s->op[x];
     for (Int i = s->makes_at[v]; i < s->makes_at[v + 1]; i++) {
@@ -97,7 +97,7 @@ static Int needless_after(State *s, Int v, Int y, Int budget) {
     return node;
 }
 
-/* Enter the op of node `x` in the closure, whether `x` goes as well; return the cost that this adds. */
+/* Add the op of node `x` to the closure and note whether `x` goes as well; return the cost that this adds. */
 static double charge(State *s, Int x, Int y, Int budget, bool thrifty) {
     Int v = s->op[x];
     s->marks[v] = s->counts[MARK] - 1;
@@ -164,7 +164,7 @@ static Int comes_back(State *s, Int t, Int p, Int last) {
     return last < s->pos[y] && draw(s) < EARLY ? s->at[following(s, last)] : y;
 }
 
-/* Bytes fewer at `p` if a later node moves to just before node `y`, at or before `p`; 0 if it can't.
+/* Bytes saved at `p` if a later node moves to just before node `y`, at or before `p`; 0 if it can't.
  *
  * It can't move to before the first run of its op, if that has to stay the first. */
 static Int relief(State *s, Int node, Int y, Int p) {
@@ -197,7 +197,7 @@ static Int idling(State *s, Int t, Int p) {
     return node >= 0 && s->pos[*death_of(s, node, k)] > p ? node : -1;
 }
 
-/* Bytes fewer at `p` if node x's copies come back just before node `y`, 0 if they can't; whether `x` goes. */
+/* Bytes saved at `p` if node x's copies come back just before node `y`, else 0; and whether `x` goes. */
 static Int dropped(State *s, Int x, Int p, Int y, bool *goes) {
     Int v = s->op[x], freed = 0;
     bool unread = true;
@@ -215,15 +215,15 @@ static Int dropped(State *s, Int x, Int p, Int y, bool *goes) {
     return s->once[v] && !*goes ? 0 : freed;
 }
 
-/* Bytes times positions, with some noise; the lowest cost for each wins. */
+/* The worth of a change: bytes times positions, with some noise. The least cost per worth wins. */
 static double worth_of(State *s, Int freed, Int first, Int last) {
     return (double)freed * (double)(last - first + 1) / (0.7 + 0.6 * draw(s));
 }
 
-/* Free bytes at position `p`: do the one of some random drops and advances with the least cost per byte.
+/* Free bytes at position `p`: of some random drops and advances, do the one with the least cost per byte.
  *
- * `excess` are the bytes over the budget there; all positions around `p` that exceed it count. `samples` are
- * compared. It may cost `limit` at most; if that is finite, computes that a drop makes needless are counted.
+ * `excess` are the bytes over the budget there; all positions around `p` that exceed it count. `samples` ways
+ * are compared. Its cost is `limit` at most; if that is finite, computes that become needless lower the cost.
  * Returns false if none was found. */
 bool make_room(State *s, Int p, Int excess, Int budget, Int samples, double limit) {
     enum { NONE, DROP, ADVANCE } kind = NONE;

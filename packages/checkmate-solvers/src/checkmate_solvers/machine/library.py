@@ -52,10 +52,10 @@ def search(
 
     Args:
         state: the arrays.
-        sequence: to load first, valid, and the best then; empty = go on with the current one.
+        sequence: a valid sequence to load, which becomes the best; empty = go on with the current one.
         budget: bytes beside the base bytes.
-        steps: of a repair, at most; its result, trimmed, becomes the best. 0 = no repair.
-        rounds: of local search, from a sequence within the budget.
+        steps: most steps of a repair, whose result, trimmed, becomes the best; 0 = no repair.
+        rounds: rounds of local search, from a sequence within the budget.
         cooling: factor of the temperature for each round.
         samples: how many ways to free bytes are compared.
 

@@ -7,11 +7,11 @@
 static const double TINY = 1e-9;
 /* Temperature of a whole repair: relative to the bytes over the budget, plus a share of the budget. */
 static const double WARMTH = 0.3, LEAST_WARMTH = 0.02;
-/* Probability that a step of a whole repair is kept whatever it does, in this share of the calls. */
+/* In a share KICKING of whole repairs, each step is kept with probability KICKS, whatever it does. */
 static const double KICKS = 0.05, KICKING = 0.3;
 /* The same probability in a round, whose repair is cold. */
 static const double COLD_KICKS = 0.1;
-/* Probability that a round compares more ways to free bytes, and by which factor. */
+/* Probability that a round compares more ways to free bytes, and how many times as many. */
 static const double CAREFUL = 0.15;
 static const Int MANY = 8;
 

@@ -7,7 +7,7 @@
  *
  * The base bytes (graph inputs, fixed size) are not counted here: budgets are bytes beside them. */
 
-/* The next position with a node, of all positions if this one is -1; there must be one. */
+/* The next position with a node; the first one if `position` is -1. There must be one. */
 static Int following(State *s, Int position) {
     Int block = position >> SHIFT;
     if (position >= 0 && (position & INSIDE) + 1 < s->filled[block]) return position + 1;
@@ -86,7 +86,7 @@ Int latest(State *s, Int v, Int position) {
     return node;
 }
 
-/* The last position at which a copy of tensor `t` counts that `node` is the last to read. */
+/* The last position at which a copy of tensor `t` takes memory, if `node` is the last to read it. */
 static Int last_counted(State *s, Int node, Int t) {
     Int v = s->op[node];
     for (Int i = s->reuses_at[v]; i < s->reuses_at[v + 1]; i++)
@@ -103,7 +103,7 @@ static void end_copy(State *s, Int source, Int t, Int node) {
     add_bytes(s, now + 1, before, -s->size[t]);
 }
 
-/* The last node before a position that reads the copy of tensor `t` of a node; else that node. */
+/* The last node before a position that reads the copy of tensor `t` made by `source`; else `source`. */
 static Int last_read(State *s, Int t, Int source, Int before) {
     Int last = source;
     for (Int i = s->users_at[t]; i < s->users_at[t + 1]; i++) {
@@ -150,7 +150,7 @@ void lay_out(State *s) {
     }
 }
 
-/* Enter a node among those of its op. */
+/* Add a node to the nodes of its op. */
 static void enter(State *s, Int node) {
     Int v = s->op[node], after = -1, before = s->tail[v];
     while (before >= 0 && s->pos[before] >= s->pos[node]) {
@@ -171,7 +171,7 @@ static void enter(State *s, Int node) {
     }
 }
 
-/* Forget a node among those of its op. */
+/* Take a node out of the nodes of its op. */
 static void leave(State *s, Int node) {
     Int v = s->op[node], after = -1;
     for (Int x = s->tail[v]; x != node; x = s->prev[x]) after = x;
@@ -189,7 +189,7 @@ static void leave(State *s, Int node) {
     }
 }
 
-/* Turn later reads of the previous copies into reads of this node's; its own memory has no block yet. */
+/* Let later reads use this node's copies instead of the previous ones; the caller updates its block's most. */
 static void copies_appear(State *s, Int node) {
     Int v = s->op[node], here = s->pos[node], before = s->prev[node];
     for (Int i = s->makes_at[v]; i < s->makes_at[v + 1]; i++) {

@@ -37,12 +37,12 @@ class _Settings:
     bound_share: float = 0.4  # of the remaining time, at most, to prove a bound for a published method
     close: float = 0.01  # relative gap up to which the MILP of the first moment alone may close it
     first_share_close: float = 2 / 3  # of the remaining time, at most, for that MILP at such a gap
-    first_share: float = 1 / 6  # the same at a wider gap
+    first_share: float = 1 / 6  # of the remaining time, at most, for that MILP at a wider gap
     growing_share: float = 0.75  # of the remaining time, at most, to add moments
-    trying_share: float = 1 / 3  # of what remains of that, at most, to try which moment is the next
-    worth: float = 0.005  # rise of the relaxation's bound, relative to it, from which on a moment is added
+    trying_share: float = 1 / 3  # of what is left of that time, at most, to try which moment is next
+    worth: float = 0.005  # a moment is added if it raises the relaxation's bound by this part of it
     few: int = 2  # moments that are tried at least
-    many: int = 6  # tried moments after which none follows whose estimate is below the highest rise so far
+    many: int = 6  # after this many tries, a moment is tried only if its estimate beats the highest rise
 
 
 _SETTINGS = _Settings()
@@ -124,7 +124,7 @@ class _Programs:
         self._relaxed = cache(lambda ops: self._solve(ops, time_limit=best.clock.left_s, linear=True))
 
     def decide(self, chosen: tuple[int, ...], share: float = 1.0) -> bool:
-        """Solve the MILP of these moments in a share of the time left, and apply it; whether it ended."""
+        """Solve the MILP of these moments in a share of the time left, apply it; return whether it ended."""
         best, left_s = self.best, self.best.clock.left_s
         if not chosen or best.done:
             return False
@@ -155,7 +155,7 @@ class _Programs:
         return chosen
 
     def with_one_more(self, chosen: tuple[int, ...]) -> tuple[tuple[int, ...], float]:
-        """These moments and the one that raises the relaxation's bound most, and by how much.
+        """Add the moment that raises the relaxation's bound most; return the moments and the rise.
 
         If there is no further moment, no moments are returned.
         """

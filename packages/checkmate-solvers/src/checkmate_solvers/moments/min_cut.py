@@ -34,7 +34,7 @@ __all__ = ["CUT_COST", "MinCut", "min_cut"]
 _WHOLE = 2**29
 """Capacities are scaled to add up to at most this, and rounded down: SciPy's flows are int32."""
 _INFINITE = 2**30
-"""More than any minimum cut; with a flow back along the same edge still an int32."""
+"""A capacity above any minimum cut; with a flow back along the same edge it still fits an int32."""
 _MOST_STEPS = 40
 """Steps of Newton's method, at most; it mostly ends after a few."""
 CUT_COST = 4
@@ -42,7 +42,7 @@ CUT_COST = 4
 _MOST_OPS = 20_000
 """Ops that the networks of all moments may have together; with more ops, there are fewer moments."""
 _LARGE = 4
-"""For each four moments, one more is cut, at an op with one of the largest working sets."""
+"""For every four moments, one more is cut, at an op with one of the largest working sets."""
 _Values = npt.NDArray[np.number]
 
 
@@ -70,8 +70,8 @@ class MinCut:
         """Prove bounds, and apply the decisions of the strongest cuts.
 
         Returns:
-            The bound of each moment, by its op, in base order. A bound that is below the highest may be
-            given as less than it is. Empty if no moment is crowded.
+            The bound of each moment, by its op, in base order; bounds below the highest may be given too
+            low. Empty if no moment is crowded.
         """
         cuts: dict[int, Decision] = {}
         crowded, graph = crowded_ops(best.problem), best.problem.graph
@@ -115,8 +115,8 @@ class _Line(NamedTuple):
 def min_cut(moment: Moment, *, costs: _Values | None = None, enough: float = 0.0) -> Decision:
     """Maximise L(λ) over λ ≥ 0; keep the tensors of the cheapest cut found that fits.
 
-    ``costs`` are those of running each op again, shape ``[n_ops]``, by default the graph's. As soon as no λ
-    can prove more than ``enough``, the bound may be lower.
+    ``costs`` has the cost of running each op again, shape ``[n_ops]``, by default the graph's. As soon as no
+    λ can prove more than ``enough``, the search ends, perhaps with a lower bound.
     """
     network = _Network(moment, moment.graph.costs if costs is None else costs)
     roomy, (proved, tight) = network.keep_all(), network.keep_least()
@@ -146,8 +146,8 @@ def min_cut(moment: Moment, *, costs: _Values | None = None, enough: float = 0.0
 class _Network:
     """The flow network of a moment: source 0, sink 1, then two nodes for each op, and one for each tensor.
 
-    The nodes of an op say whether it runs after the moment, and whether it does so for the first time. The
-    latter is the sink for ops that ran before. The moment decides neither pinned tensors nor later ones.
+    The nodes of an op say whether it runs after the moment, and whether it does so for the first time. For
+    ops that ran before, the second is the sink. The moment does not decide pinned tensors, nor later ones.
     """
 
     def __init__(self, moment: Moment, costs: _Values) -> None:

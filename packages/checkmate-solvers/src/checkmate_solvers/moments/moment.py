@@ -46,7 +46,7 @@ class Moment:
         after: D, shape ``[n_ops]``.
         unsure: U, shape ``[n_ops]``.
         made: tensors made in A or U, shape ``[n_tensors]``.
-        needed: those of them that are read in D or are graph outputs, shape ``[n_tensors]``.
+        needed: tensors of ``made`` that are read in D or are graph outputs, shape ``[n_tensors]``.
         pinned: tensors that t reads, graph inputs left out, shape ``[n_tensors]``.
         room: bytes for the tensors made in A or U while t runs, pinned ones included, also those that t
             reuses; negative if t can't run.
@@ -77,8 +77,8 @@ class Decision:
         keep: for each moment, by its op, which tensors are resident there, shape ``[n_tensors]``; those that
             the moment does not decide, or made after it, are kept. Empty if nothing was found.
         finished: whether the engine came to its end: more time would not help.
-        again: of each op, the share that runs again after each moment and before the next, shape
-            ``[n_moments, n_ops]``; None if nothing was found, or of minimum cuts.
+        again: the share of each op that runs again after each moment and before the next, shape
+            ``[n_moments, n_ops]``; None if nothing was found, and always for minimum cuts.
     """
 
     recompute: float
@@ -122,7 +122,7 @@ def moment_at(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Mom
 def crowded_ops(problem: Problem, most: int | None = None) -> list[int]:
     """Ops during which the base order without recomputation is over the budget.
 
-    These are ``most`` at most, the most crowded, then others evenly spread; if None, all, in base order.
+    At most ``most`` ops: the most crowded one, then others evenly spread. None = all, in base order.
     """
     graph = problem.graph
     order = np.flatnonzero(needed_ops(graph))

@@ -12,13 +12,13 @@ A tensor must be available if it is read by an op that runs there, again or firs
     avail_{ij,T} ≥ x_{j,T}
 
 where a_{K+1,o} = 0; a_{k,o} = 1 for t_k and all ops that certainly run after it. Graph outputs must be
-available in the end. What runs again before t_j does so before t_m, between i and j, or after it:
+available in the end. What runs again between t_i and t_j does so before or after each t_m between them:
 
     r_{ij,o} ≤ r_{im,o} + r_{mj,o}
 
 The objective Σ c_o r_{k k+1,o} is a lower bound on the cost of all recomputation, and so is its minimum over
-fractions. The rows of t_i and t_j alone are there even if moments lie between them, so a further moment never
-weakens it, in fractions either: without them, half a run before t_m and half a run after it would pass for
+fractions. Rows of t_i and t_j are there even if moments lie between them, so a further moment never lowers
+either minimum: without these rows, half a run before t_m and half a run after it would pass for
 one. For fixed binary x and a, r needs no integrality: the rows of neighbours, j = i + 1, are differences,
 hence totally unimodular, and the least r that meets them meets the others.
 """
@@ -44,12 +44,12 @@ class Moments:
     """The program that decides some moments together.
 
     Attributes:
-        moments: in the order in which they come; if schedules may reorder, each is an ancestor of the next.
+        moments: the moments in base order; if schedules may reorder, each is an ancestor of the next.
         x: columns of x, shape ``[n_moments, n_tensors]``; −1 = there is none.
         r: columns of r for each (i, j), counted from 0, shape ``[n_ops]``.
         a: columns of a, shape ``[n_moments + 1, n_ops]``.
         program: the program; costs in ``unit``.
-        unit: cost unit of the objective, that of the most expensive op that may run again.
+        unit: cost unit of the objective: the cost of the most expensive op that may run again.
     """
 
     def __init__(self, moments: Sequence[Moment]) -> None:

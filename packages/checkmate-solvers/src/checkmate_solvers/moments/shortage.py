@@ -33,9 +33,9 @@ __all__ = ["promising", "shortage"]
 class _Settings:
     """How many moments are proposed (measured in ADR 29)."""
 
-    parts: int = 12  # of the order, at most, in each of which some ops without room get an estimate
+    parts: int = 12  # into which the order is cut, at most; in each, some ops without room get an estimate
     ops_per_part: int = 32  # of the graph, at least: small graphs have fewer parts
-    estimates: int = 4  # for each part: its ops that lack most bytes
+    estimates: int = 4  # in each part, at most, for the ops that lack most bytes
     share: float = 1 / 6  # of the remaining time, at most, for all estimates
     large: int = 8  # ops with the largest working sets, which are proposed without an estimate
 
@@ -49,14 +49,14 @@ def promising(
 ) -> dict[int, float]:
     """Moments that may raise the bound of the chosen ones, and by how much; the most promising first.
 
-    Three kinds come in turn: those with the highest estimates; those at which the schedule of the decision
-    is most over the budget; and those with the largest working sets. Estimates say little of the last two
-    kinds. Without time, there are no estimates.
+    Three kinds come in turn: moments with the highest estimates; moments at which the decision's schedule is
+    most over the budget; and moments with the largest working sets. Estimates say little of the last two
+    kinds. If time is short, there are no estimates.
 
     Args:
         best: names the problem, and has the clock.
         chosen: the decided moments, by their ops, in base order.
-        decision: about these.
+        decision: the decision about the chosen moments.
         moment: the function from an op to its moment.
     """
     if decision.again is None:

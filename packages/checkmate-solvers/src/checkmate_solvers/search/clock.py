@@ -44,7 +44,7 @@ class Clock:
         return self.patient if self.is_patient else self.deadline
 
     def has_time_for(self, simulations: float) -> bool:
-        """Whether a step can finish in time that costs as much as this many simulations of a schedule."""
+        """Whether there is time for a step that costs as much as this many simulations of a schedule."""
         return self.current.left_s > simulations * judging_s(self._graph)
 
     @contextmanager

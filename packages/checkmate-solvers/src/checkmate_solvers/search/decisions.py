@@ -1,6 +1,6 @@
-"""From a decision to a schedule: which tensors survive some moments, as ops in order that fit the budget.
+"""Turn a decision, which tensors survive some moments, into a schedule that fits the budget.
 
-Where the schedule of a decision doesn't fit, the local search repairs it.
+If the decision's own schedule doesn't fit, local search repairs it.
 """
 
 from __future__ import annotations

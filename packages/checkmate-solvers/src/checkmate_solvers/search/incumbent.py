@@ -18,7 +18,7 @@ __all__ = ["Incumbent"]
 _GOOD_ENOUGH = 5e-4
 """The search stops at this relative gap."""
 _WIDEST_GAP = 0.05
-"""A MILP stops at this gap, relative to the recomputation, or at a smaller one."""
+"""The widest gap, relative to the recomputation, at which a MILP may stop."""
 
 
 class Incumbent:
@@ -28,7 +28,7 @@ class Incumbent:
         problem: the question.
         clock: its time limits.
         base: cost of running every needed op once.
-        cost: of the cheapest schedule so far; infinite if there is none.
+        cost: cost of the cheapest schedule so far; infinite if there is none.
         bound: proved lower bound on the cost; infinite if the problem is proved infeasible.
         poll: called at each look at :attr:`done`, for news from another process.
     """
@@ -89,7 +89,7 @@ class Incumbent:
     def keep_if_better(self, found: Timeline | Sequence[int], origin: str, *, seed: bool = True) -> None:
         """Judge the schedule that a step found; keep it if it answers the problem and is the cheapest so far.
 
-        It is given by its ops with repeats, or its timeline. Local search may start from it if ``seed``.
+        ``found`` is its ops with repeats, or its timeline. With ``seed``, local search may start from it.
         """
         graph = self.problem.graph
         if isinstance(found, Timeline):

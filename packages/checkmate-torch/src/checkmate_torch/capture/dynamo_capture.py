@@ -1,4 +1,4 @@
-"""A model as a callable that Dynamo captures whole: one graph for each kind of inputs, or a clear error.
+"""Capture a model whole with Dynamo: one graph for each kind of inputs, or a clear error.
 
 Dynamo's errors are raised again in our words: where it failed, and the way out.
 """
@@ -70,12 +70,12 @@ def captured(
     dynamic: bool | None = False,
     in_pieces: bool = False,
 ) -> Callable[..., object]:
-    """A function captured as one graph for each kind of inputs; :func:`plain_call` captures a module.
+    """Capture a function as one graph for each kind of inputs; :func:`plain_call` captures a module.
 
     The callable raises :class:`NotOneGraphError` if the code can't be captured (``in_pieces`` allows several
     graphs, and Python code between them), :class:`TooManyPlansError` if it meets more than ``max_plans``
-    kinds of inputs, and any of Checkmate's errors that ``backend`` raises. ``dynamic`` is that of
-    :func:`torch.compile`. The callable holds ``function`` and ``backend``, and the compiled graphs are
+    kinds of inputs, and any of Checkmate's errors that ``backend`` raises. ``dynamic`` means the same as
+    in :func:`torch.compile`. The callable holds ``function`` and ``backend``, and the compiled graphs are
     dropped with it; Dynamo alone would keep all of that for ever.
     """
     errors = capture_errors()
@@ -136,7 +136,7 @@ def _forget_all(compilations: set[Compilation]) -> None:
 
 
 def _reason(failure: Exception) -> str:
-    """The message of a Dynamo error with the place in the code, and those hints that name a setting."""
+    """The message of a Dynamo error, with the place in the code and the hints that name a setting."""
     lines = [line.strip() for line in str(failure).splitlines()]
     wanted = ("Explanation:", "Caused by:", "File ")
     kept = (line for line in lines[1:] if line.startswith(wanted) or "torch._dynamo.config." in line)

@@ -1,4 +1,4 @@
-"""Fake tensors in the place of real ones, of those on ``meta``, and of all that a model holds."""
+"""Replace tensors, real or on ``meta``, and all tensors that a model holds, by fake ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def arguments_of(example_inputs: object) -> tuple[tuple[object, ...], dict[str, 
 def on_fakes(
     model: nn.Module, example_inputs: object, device: torch.device | None = None
 ) -> tuple[FakeTensorMode, nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """The mode of fake tensors, a twin of a model, and its positional and keyword arguments.
+    """Make a model and its inputs fake: return the mode, the model's twin, positional and keyword arguments.
 
     Parameters and inputs may be real, fake, or on ``meta``. Without a device each tensor keeps its own.
     """
@@ -71,10 +71,10 @@ def twin_of(model: nn.Module, mode: FakeTensorMode, device: torch.device | None 
 
 
 def fake_like(value: object, mode: FakeTensorMode, device: torch.device | None = None) -> object:
-    """A fake tensor like another one, on a device; default its own, or the CPU for one that is on none.
+    """A fake tensor like ``value``, on ``device``; default its own device, or the CPU if that is ``meta``.
 
     Raises:
-        UnsupportedModelError: if that is a GPU that is not here, and no device is given.
+        UnsupportedModelError: if the tensor is on a GPU that is not here, and no device is given.
     """
     if not isinstance(value, Tensor):
         return value

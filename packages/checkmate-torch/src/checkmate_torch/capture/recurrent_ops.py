@@ -33,7 +33,7 @@ _NAMES = {kernel: name for name, kernel in _KERNELS.items()}
 
 
 def with_recurrent_ops(gm: GraphModule) -> GraphModule:
-    """The captured graph, each recurrent network as one op; NotOneGraphError for packed sequences."""
+    """Turn each recurrent network of a captured graph into one op; NotOneGraphError for packed sequences."""
     found = [node for node in gm.graph.nodes if node.op == "call_function" and node.target in _NAMES]
     for node in found:
         x, state, *rest = node.args
@@ -52,7 +52,7 @@ def with_recurrent_ops(gm: GraphModule) -> GraphModule:
 def _recurrent(
     kind: str, x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], *settings: Any
 ) -> tuple[Tensor, ...]:
-    """As the kernel of this kind.
+    """Run the kernel of this kind; return its output and last states.
 
     Raises:
         NotOneGraphError: under autocast, which changes the kernel's dtypes; with dropout between layers in
@@ -77,7 +77,7 @@ _NETWORK = (
     "str kind, Tensor x, Tensor[] states, Tensor[] weights, "
     "bool bias, int layers, float dropout_p, bool train, bool both_ways, bool batch_first"
 )
-"""The arguments of both ops; those from ``bias`` on are the settings, in the order of the kernels."""
+"""Arguments that both ops have. From ``bias`` on they are settings, in the order of the kernels."""
 
 
 @torch.library.custom_op(
@@ -89,7 +89,7 @@ _NETWORK = (
 def _forward(
     kind: str, x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], *settings: Any
 ) -> list[Tensor]:
-    """The output, the last states, and the random state before dropout; that is empty without."""
+    """The output, the last states, and the random state before dropout, which is empty without dropout."""
     *_, dropout_p, _, _, batch_first = settings
     random_state = _random_state(x) if dropout_p else torch.empty(0, dtype=torch.uint8)
     inputs = [t.detach().requires_grad_() for t in (x, *states, *weights)]
@@ -123,7 +123,7 @@ def _backward(
     random_state: Tensor,
     *network: Any,
 ) -> list[Tensor]:
-    """The gradients of some inputs (x, states, weights) from those of some outputs (y, states)."""
+    """Gradients of some inputs (x, states, weights), given gradients of some outputs (y, states)."""
     kind, x, states, weights, *settings = network
     *_, dropout_p, _, _, _ = settings
     inputs = [t.detach() for t in (x, *states, *weights)]
@@ -166,7 +166,7 @@ def _differentiate(ctx: Any, gradients: Sequence[Tensor | None]) -> tuple[Any, .
 
 
 def _parts(inputs: Sequence[Any], n_states: int) -> tuple[Any, Sequence[Any], Sequence[Any]]:
-    """What belongs to x, to the states, and to the weights."""
+    """Split a list of inputs into x, the states, and the weights."""
     return inputs[0], inputs[1 : 1 + n_states], inputs[1 + n_states :]
 
 
@@ -185,7 +185,7 @@ def _laid_out(y: Tensor, batch_first: bool) -> Tensor:
 
 
 def _own(x: Tensor) -> Tensor:
-    """The numbers in a storage of their own: cuDNN returns the gradients of all weights in one."""
+    """The tensor in a storage of its own: cuDNN returns the gradients of all weights in one storage."""
     own = x.contiguous()
     return own if own.untyped_storage().nbytes() == own.nbytes else own.clone()
 

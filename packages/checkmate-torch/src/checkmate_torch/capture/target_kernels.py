@@ -1,14 +1,14 @@
-"""What a GPU runs, in a trace for one that is not here: kernels of attention, dropout, autocast.
+"""Trace for a GPU that is not here, with the kernels that it would run: attention, dropout, autocast.
 
     cuDNN, flash       keep q, k, v, the output, and for each row the logarithm of its sum of exponentials
     memory-efficient   keeps the mask too, as numbers
     math               products and a softmax, which keep all scores
 
-PyTorch asks the device which kernels of attention it has; without one it takes the last. The rules are those
-of ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`` in PyTorch 2.13, for dense tensors.
+PyTorch asks the GPU which attention kernels it has; without a GPU it takes math. The rules here are from
+``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`` in PyTorch 2.13, for dense tensors.
 
-Where tensors of the CPU represent those of a GPU, other functions keep what they keep on CUDA, too:
-dropout, and what autocast runs in float32 on CUDA only, norms and softmax among them (the list is that of
+Where CPU tensors represent a GPU's, other functions, too, keep for backward what they would keep on CUDA:
+dropout, and functions that autocast runs in float32 on CUDA only, such as norms and softmax (listed in
 ``aten/src/ATen/autocast_mode.h``).
 """
 
@@ -59,7 +59,7 @@ class AttentionKernel(Enum):
 
 
 def with_kernels_of_target(gm: GraphModule) -> GraphModule:
-    """The captured graph, which runs the kernels of the device that it is traced for."""
+    """Let a captured graph run the kernels of the device that it is traced for."""
     target = current_target()
     if target is None or target.capability is None:
         return gm
@@ -82,14 +82,14 @@ def _run_kernel_of_target(node: Node) -> None:
 
 
 def _kernel_of_target(function: Any) -> Any:
-    """What the device that a step is traced for runs when this function is called."""
+    """The function that the device that a step is traced for runs in the place of this one."""
     if function is scaled_dot_product_attention:
         return _attention
     return _of_cuda().get(function, function) if callable(function) and cpu_represents_gpu() else function
 
 
 class RunsKernelsOfTarget(TorchFunctionMode):
-    """Mode in which code that is not captured runs the kernels of the device that it is followed for."""
+    """Mode in which code runs, without a capture, the kernels of the device that a step is traced for."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -99,7 +99,7 @@ class RunsKernelsOfTarget(TorchFunctionMode):
 
 @cache
 def _of_cuda() -> Mapping[object, Callable[..., object]]:
-    """Function → what has its bytes on CUDA when it runs on tensors of the CPU."""
+    """Function → a function for CPU tensors that keeps as many bytes as the first does on CUDA."""
     widened = {
         getattr(owner, name): {"dtype": torch.float32} if name in _TO_FLOAT32 else {}
         for owner in (torch, Tensor, functional)
@@ -156,10 +156,10 @@ class AttentionCall(NamedTuple):
 
     Attributes:
         q: queries ``[batch, heads, L, E]``; likewise keys ``k`` and values ``v``, of S rows.
-        mask: of the scores; None = no mask.
+        mask: mask of the scores; None = no mask.
         causal: whether later keys are masked.
-        grouped: whether several heads of queries share one of keys.
-        capability: of the GPU, (major, minor).
+        grouped: whether several heads of queries share one head of keys.
+        capability: compute capability of the GPU, (major, minor).
     """
 
     q: Tensor
@@ -222,7 +222,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """As ``scaled_dot_product_attention`` on the device that the step is traced for."""
+    """Run ``scaled_dot_product_attention`` as the device does that the step is traced for."""
     target = current_target()
     given = (query, key, value, attn_mask, dropout_p, is_causal)
     if target is None or target.capability is None:

@@ -35,7 +35,7 @@ class Allocations:
         times_s: seconds on the clock of ``time.time``, float64 ``[n]``, not decreasing.
         deltas: bytes, int64 ``[n]``; negative for a release. Releases of storages older than the recording
             are left out: PyTorch doesn't know their size.
-        addresses: of the storages, int64 ``[n]``.
+        addresses: address of each storage, int64 ``[n]``.
     """
 
     times_s: npt.NDArray[np.float64]
@@ -89,7 +89,7 @@ def allocation_events(tree: Sequence[ProfilerEvent]) -> Allocations:
     """The CPU allocations in a profiler's event tree.
 
     Args:
-        tree: of a profile taken with ``profile_memory=True``; from ``torch.profiler.profile`` it is
+        tree: events of a profile taken with ``profile_memory=True``; from ``torch.profiler.profile`` it is
             ``prof.profiler.kineto_results.experimental_event_tree()``.
     """
     events = sorted(cpu_allocations(tree), key=lambda event: event[0])

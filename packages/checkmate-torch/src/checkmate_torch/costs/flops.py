@@ -1,7 +1,7 @@
 """FLOPs of an op from shapes alone, as 2mnk for a product of matrices [m, k] and [k, n].
 
-PyTorch has formulas for products, convolutions and attention; we use that for attention on the CPU too. Any
-other op counts one for each element of its outputs, so that no op that moves memory is free.
+PyTorch has formulas for products, convolutions and attention; we use its formula for attention on the CPU,
+too. Any other op counts one FLOP for each output element, so that no op that moves memory is free.
 """
 
 from __future__ import annotations

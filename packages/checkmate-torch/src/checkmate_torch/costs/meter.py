@@ -106,7 +106,7 @@ class _Releases:
         self._noted.append((time.time(), size, address))
 
     def stop(self) -> Allocations:
-        """End the watch; the releases that were noted."""
+        """End the watch; return the releases that were noted."""
         for watch in self._watches:
             watch.detach()
         times_s = np.array([time_s for time_s, _, _ in self._noted], dtype=np.float64)

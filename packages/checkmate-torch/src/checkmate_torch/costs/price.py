@@ -44,8 +44,8 @@ _READ_ON_CPU: Mapping[object, tuple[int, int]] = {
     torch.ops.aten._scaled_dot_product_efficient_attention_backward.default: (7, 8),
     torch.ops.aten._efficient_attention_backward.default: (12, 13),
 }
-"""Op → positions of the seed and the offset of its dropout. Its kernel for GPUs reads them on the CPU, where
-its forward op leaves them; on fake tensors they are on the GPU, and reading them there ends the process."""
+"""Op → argument positions of its dropout's seed and offset. The GPU kernel reads both on the CPU, where the
+forward op leaves them. Fake tensors show them on the GPU, and reading them there ends the process."""
 
 
 def price(
@@ -57,14 +57,14 @@ def price(
     on_disk: bool = True,
     on_progress: OnProgress | None = None,
 ) -> DFGraph:
-    """The graph with the costs of a cost model, and with the workspaces of its ops.
+    """Add the costs of a cost model, and the workspaces of ops, to a graph.
 
     Args:
-        graph: without costs; its workspaces are added to.
+        graph: a graph without costs; measured workspaces are added to those that it has.
         nodes: the FX node of each op, with fake tensors in ``meta["val"]``; None costs nothing.
         cost_model: a name, or a cost model.
-        workspaces: whether to measure them, which runs each distinct op; ``"profiled"`` always does. Without
-            measurements, those of CUDA's libraries are guessed (:mod:`checkmate_torch.costs.workspaces`).
+        workspaces: whether to run each distinct op to measure its workspace; ``"profiled"`` always does. If
+            not, workspaces of CUDA's libraries are guessed (:mod:`checkmate_torch.costs.workspaces`).
         on_disk: whether measured costs are read from disk and kept there.
         on_progress: called before each distinct op that is measured.
 
@@ -85,9 +85,9 @@ def price(
 
 
 def workspaces_of(graph: DFGraph, nodes: Sequence[Node | None]) -> Mapping[Hashable, int]:
-    """Key of a call → the bytes that it needs beyond its outputs, where there are any, in a priced graph.
+    """Workspaces of a priced graph: key of a call → bytes that the call needs beyond its outputs, if any.
 
-    Workspaces of random ops are states for replays, and are left out.
+    Random ops are left out: their workspaces are random states for replays.
     """
     pairs = zip(graph.ops, nodes, strict=True)
     needy = [(op, n) for op, n in pairs if op.workspace and n is not None and not is_random(n)]
@@ -133,7 +133,7 @@ def measured_by_device(
     on_disk: bool,
     on_progress: OnProgress | None,
 ) -> dict[str, OpProfile]:
-    """The profile of each task by its key, at least; known ones are kept in one table for each device."""
+    """Profiles by key, at least one for each task; each device has its own table of known profiles."""
     profiles: dict[str, OpProfile] = {}
     for device in dict.fromkeys(map(device_of, tasks.values())):
         profiles |= measured_ops(
@@ -235,12 +235,12 @@ def _layout(value: object) -> object:
 
 
 def _row_of(x: torch.Tensor) -> tuple[int, torch.dtype]:
-    """The storage of a tensor, as a row of numbers of its dtype."""
+    """A key for the storage of a tensor, seen as a row of numbers of the tensor's dtype."""
     return storage_key(x), x.dtype
 
 
 def _stretches(args: object) -> dict[tuple[int, torch.dtype], range]:
-    """Row → the stretch of it that tensors take."""
+    """Row → the part of it, as a range, that covers all its tensors among ``args``."""
     found: dict[tuple[int, torch.dtype], list[range]] = {}
     for x in tensors_in(args):
         found.setdefault(_row_of(x), []).append(stretch_of(x))
@@ -252,7 +252,7 @@ def _stretches(args: object) -> dict[tuple[int, torch.dtype], range]:
 def real_like(args: object) -> Any:
     """Real tensors in the layout of fake ones, and a typical number for each symbol; other values unchanged.
 
-    Tensors that share a storage do so again, as cuDNN wants the weights of a recurrent network.
+    Tensors that share a storage share one again: cuDNN needs that for the weights of a recurrent network.
     """
     stretches, like = _stretches(args), {_row_of(x): x for x in tensors_in(args)}
     rows = {row: _numbers(len(stretch), like[row]) for row, stretch in stretches.items()}

@@ -18,11 +18,11 @@ from checkmate_torch.private import sleep_on_gpu
 
 __all__ = ["profile_op"]
 
-_SPENT_S = 0.02
-_LEAST_RUNS = 3
-_MOST_RUNS = 20
-_QUEUED_RUNS = 5
-_SLEEP_CYCLES = 1_000_000
+_SPENT_S = 0.02  # seconds that the timed runs of an op on a CPU may take together
+_LEAST_RUNS = 3  # timed runs on a CPU, at least
+_MOST_RUNS = 20  # timed runs on a CPU, at most
+_QUEUED_RUNS = 5  # timed runs on a GPU
+_SLEEP_CYCLES = 1_000_000  # GPU cycles for which the stream sleeps while the runs queue up
 
 
 def profile_op(call: Callable[[], object], device: torch.device) -> OpProfile:

@@ -1,11 +1,11 @@
 """Memory of CUDA's libraries beside the tensors, where it was not measured: known figures, and guesses.
 
     cuBLAS         known: a workspace for each thread that multiplies matrices, kept for good
-    cuBLASLt       known: likewise, for products with a bias; newer PyTorch lends it that of cuBLAS
+    cuBLASLt       known: likewise, for products with a bias; PyTorch 2.13 and later lend it cuBLAS's
     attention      known: backward adds up the gradient of the queries in float32, and a number for each row
     convolutions   a guess: cuDNN may copy operands and results into the layout of its kernels
 
-The sizes of cuBLAS are those of ``aten/src/ATen/cuda/CublasHandlePool.cpp``, those of attention are from
+Sources of the sizes: ``aten/src/ATen/cuda/CublasHandlePool.cpp`` for cuBLAS, and for attention
 ``aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp``. Other ops are charged nothing.
 """
 
@@ -29,7 +29,7 @@ _CUBLAS_BYTES = 8320 * 2**10
 _CUBLAS_BYTES_HOPPER = 32 * 2**20
 _CUBLASLT_BYTES = 2**20
 _THREADS = 2
-"""The thread that runs the forward pass, and autograd's for the device."""
+"""Threads that multiply matrices: the forward pass's, and autograd's for the device."""
 
 _CONVOLUTIONS = (_aten.convolution, _aten.convolution_backward)
 _ATTENTION_BACKWARD = (
@@ -62,9 +62,9 @@ def _cublas_bytes(device: torch.device) -> int:
 
 
 def _cublaslt_bytes(cublas: int) -> int:
-    """0 where cuBLASLt takes the workspace of cuBLAS; by default that is so since PyTorch 2.13.
+    """Bytes of cuBLASLt's own workspace; 0 if it shares cuBLAS's, the default since PyTorch 2.13.
 
-    Before, it keeps another workspace, by default no larger than cuBLAS's.
+    Older releases keep a second workspace, by default no larger than cuBLAS's.
     """
     unified = os.environ.get("TORCH_CUBLASLT_UNIFIED_WORKSPACE")
     if unified == "1" or (unified != "0" and hasattr(torch.backends.cuda, "cublaslt_workspace_size")):

@@ -1,4 +1,4 @@
-"""One decision for all ranks: rank 0 makes it, and the others adopt it if their graphs are equal to its.
+"""Decide once for all ranks: rank 0 decides, and the others adopt its decision if all graphs are equal.
 
     every rank → store   its question, with the digest of its graph
     rank 0     ← store   all questions; if they are equal, rank 0 answers, else it names the ranks that differ
@@ -61,7 +61,7 @@ class Ranks:
     """The ranks that plan together, as one of them sees them.
 
     Attributes:
-        rank: of this process in the group.
+        rank: rank of this process in the group.
         names: the rank of each member in the whole job, for messages.
         store: a ``torch.distributed.Store``, which carries their messages.
     """
@@ -100,7 +100,7 @@ def checked_group(choice: object) -> GroupChoice:
 
 
 def priced_together(ranks: Ranks | None, graph: DFGraph, price: Callable[[DFGraph], DFGraph]) -> DFGraph:
-    """The graph with the costs and workspaces of rank 0, on every rank.
+    """Price a graph with the costs and workspaces of rank 0, on every rank.
 
     Measured costs differ from run to run, so only rank 0 measures. The ranks may hold different numbers of
     bytes besides their graphs; the largest counts.
@@ -139,7 +139,7 @@ def profiled_together(
 def decided_together(ranks: Ranks | None, problem: Problem, solve: Callable[[int], Solution]) -> Solution:
     """The solution of rank 0, judged on every rank. If their budgets differ, the smallest counts.
 
-    ``solve`` asks the solver about the problem, whose graph is priced, with a budget.
+    ``solve`` solves the problem, whose graph is priced, for a budget in bytes.
 
     Raises:
         RankError: if not all ranks ask about this graph.

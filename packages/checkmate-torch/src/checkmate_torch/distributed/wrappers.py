@@ -1,4 +1,4 @@
-"""Wrappers around models: run what is inside of DDP, refuse those that move or sum parameters in a graph.
+"""Wrappers around models: run the module inside of DDP; refuse wrappers that start collectives in a graph.
 
 DistributedDataParallel around a whole model works: its own work stays outside of the planned graph. Other
 wrappers start collectives in the middle of a model, where no plan can count their bytes.
@@ -44,7 +44,7 @@ def inside_of(model: nn.Module) -> nn.Module:
 def run_inside(
     model: nn.Module, run: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> object:
-    """Call ``run(module, …)`` for a module; of a DDP module only for the module inside.
+    """Call ``run(module, …)`` for a module; for a DDP module, call it for the module inside.
 
     DDP's own work around that module stays outside the graph.
     """
@@ -72,7 +72,7 @@ class _Captured:
 
 
 def refuse_split_graphs() -> None:
-    """Raise UnsupportedModelError for a DDP module that Dynamo splits at its buckets: its default."""
+    """Raise UnsupportedModelError if Dynamo splits the DDP module at its buckets, which is the default."""
     if active_ddp() is not None and splits_ddp_graphs():
         raise UnsupportedModelError(
             "torch.compile splits the graph of a DDP module at its buckets, so that no budget can bound the "
@@ -81,7 +81,7 @@ def refuse_split_graphs() -> None:
 
 
 def refuse_wrappers(model: nn.Module) -> None:
-    """Raise UnsupportedModelError if a wrapper of a module or of a part moves or sums parameters."""
+    """Raise UnsupportedModelError if the model or a part is a wrapper that moves or sums parameters."""
     if not dist.is_available():  # then there are no such wrappers
         return
     from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel  # slow to import

@@ -1,7 +1,7 @@
 """The device that a step runs on, or is planned for: its memory, its name, and a GPU that is not here.
 
 For a GPU that this machine lacks, tensors of the CPU are traced instead. Bytes are counted as CUDA's
-allocator gives them out, in blocks of 512, and figures are those of a table.
+allocator gives them out, in blocks of 512; the GPU's speed and memory come from a table.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Target:
     """A device to plan for.
 
     Attributes:
-        name: of the device in :data:`checkmate.cost.DEVICES`; None = a device of this machine.
-        device: of the traced tensors; the CPU for a device of the table where there is no GPU.
+        name: name of the device in :data:`checkmate.cost.DEVICES`; None = a device of this machine.
+        device: where traced tensors are; the CPU for a device of the table if there is no GPU here.
     """
 
     name: str | None
@@ -82,9 +82,9 @@ class Target:
     def settings(self, given: dict[str, Any]) -> dict[str, Any]:
         """Settings with this device's defaults. For a device of this machine they are returned unchanged.
 
-        The costs of a device of the table are its roofline's. The budget ``"auto"`` is its capacity, less one
-        GiB for the CUDA context and the code of libraries, less a tenth of the rest, as for devices of this
-        machine, for fragmentation and other processes.
+        A device of the table gets its roofline as cost model. Its budget ``"auto"`` is its capacity, less one
+        GiB for the CUDA context and the code of libraries, less a tenth of the rest for fragmentation and
+        other processes, as for devices of this machine.
 
         Raises:
             CostError: if ops are to be measured on a device of the table.
@@ -123,7 +123,7 @@ _current: ContextVar[Target | None] = ContextVar("target", default=None)
 
 
 def current_target() -> Target | None:
-    """The device that a step is being traced for, if that was chosen."""
+    """The device that a step is being traced for; None if no device was chosen."""
     return _current.get()
 
 
@@ -134,7 +134,7 @@ def cpu_represents_gpu() -> bool:
 
 
 def counts_as_cuda(device: torch.device) -> bool:
-    """Whether bytes of tensors on a device are those that CUDA's allocator gives out."""
+    """Whether bytes of tensors on a device are counted in the blocks of CUDA's allocator."""
     target = _current.get()
     return device.type == "cuda" or (target is not None and target.name is not None)
 

@@ -1,7 +1,7 @@
 """The functions that generated code calls: for each op the fastest that gives the same bits.
 
 - *Direct*: PyTorch also offers most ops as functions of ``torch`` or methods of ``Tensor``. Such a call takes
-  about two thirds of the time that one of ``torch.ops`` takes, one microsecond less.
+  about two thirds of the time of a call through ``torch.ops``: one microsecond less.
 - *Dropout* on a CPU: the op multiplies numbers by a mask of booleans, which takes several times the time of a
   product of numbers. Read as bytes, the same mask is converted as fast as memory is.
 """
@@ -71,5 +71,5 @@ def _scaled(x: Tensor, mask: Tensor, scale: float) -> Tensor:
 
 
 def _is_plain(x: Tensor) -> bool:
-    """Whether the faster way gives the op's strides, and the op a mask of booleans; an empty one isn't."""
+    """Whether the fast way matches the op, strides and mask included: not empty, contiguous, float32, CPU."""
     return x.device.type == "cpu" and x.dtype == torch.float32 and x.is_contiguous() and x.numel() > 0

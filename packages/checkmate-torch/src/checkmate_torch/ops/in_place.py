@@ -4,7 +4,7 @@
     y = f(x, z) ↦ f_(z, x)                   sums and products, whose operands may change places
     y = f'(g, …) ↦ f'(g, …, grad_input=g)    gradients of activations
 
-The kernel is the same one, and so are all bits of the result.
+Both forms run the same kernel, so all bits of the result are equal.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Overwrite(NamedTuple):
 
 
 def overwrites(node: Node) -> Iterator[Overwrite]:
-    """The calls that can replace a node; whether something else needs the operand is not looked at."""
+    """The in-place calls that can replace a node; other readers of the operand are not considered."""
     for call in _candidates(node):
         operand, result = call.operand.meta.get("val"), node.meta.get("val")
         if _same_layout(operand, result) and _is_read_once(node, call.operand):
@@ -72,7 +72,7 @@ def _is_read_once(node: Node, operand: Node) -> bool:
 
 
 def _same_layout(operand: object, result: object) -> bool:
-    """Whether two tensors have their elements at the same places of storages of the same, known, size."""
+    """Whether two tensors have the same layout in storages of the same size, with all sizes known."""
     if not (isinstance(operand, torch.Tensor) and isinstance(result, torch.Tensor)):
         return False
     mine, other = (

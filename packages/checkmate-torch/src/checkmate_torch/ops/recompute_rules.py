@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 FIRST_STATISTIC = 3
-"""Index of the first output of a batch norm in training that is a new running statistic; copies have none."""
+"""Outputs of a batch norm in training from this index on are new running statistics; copies have none."""
 
 
 _KNOWN_NAMESPACES = frozenset({"aten", "checkmate_torch", "prims"})
@@ -67,7 +67,7 @@ _NORMS: Mapping[OpOverload, Mapping[int, torch.dtype | None]] = {
     torch.ops.aten._native_batch_norm_legit_no_training.default: _STATISTICS,
     torch.ops.aten.native_group_norm_backward.default: {0: None},
 }
-"""Outputs whose type on a CPU is not the one that fake tensors show; None: the type of the first input."""
+"""Op → output → its dtype on a CPU, where fake tensors show another; None = the dtype of the first input."""
 
 _CUDA_STATE_BYTES = 16
 """Seed and offset of the Philox generator."""
@@ -132,7 +132,7 @@ def is_new_statistic(node: Node) -> bool:
 
 
 def storage_like(node: Node) -> torch.Tensor | None:
-    """A fake tensor in a storage of the size that an op makes, where that is not its output's own.
+    """A fake tensor with as large a storage as an op really makes; None if the op's fake output shows it.
 
     Some losses return a single number in a storage as large as their operand. A functional copy into a view
     first clones the storage of the view.
@@ -156,10 +156,10 @@ def shape_before_sum(op: object, operands: Sequence[torch.Tensor]) -> torch.Size
 
 
 def correct_norms(joint: GraphModule) -> None:
-    """Show the types that norms on a CPU give in mixed precision, where PyTorch's fake tensors show others.
+    """Correct the dtypes of norms on a CPU in mixed precision, which PyTorch's fake tensors show wrongly.
 
-    Of an operand in half precision and parameters in single precision, as autocast leaves them, mean and
-    deviation are in single precision, and the gradient of a group norm's operand is in half precision.
+    Autocast leaves operands in half precision and parameters in single precision. Then mean and deviation are
+    in single precision, and the gradient of a group norm's operand is in half precision.
     """
     for target, types in _NORMS.items():
         for node in joint.graph.find_nodes(op="call_function", target=target):
@@ -171,7 +171,7 @@ def correct_norms(joint: GraphModule) -> None:
 
 
 def _show(node: Node, value: Any) -> None:
-    """Let a node, what picks its results, and detached views of them show another value."""
+    """Set the fake value of a node, of nodes that pick its results, and of detached views of these."""
     node.meta["val"] = value
     for reader in node.users:
         if reader.target is operator.getitem:

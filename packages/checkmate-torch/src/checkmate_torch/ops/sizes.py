@@ -46,7 +46,7 @@ def is_symbol(node: Node) -> bool:
 
 
 def largest(size: int | torch.SymInt) -> int:
-    """The number that is planned for; no guard is added.
+    """The size to plan for; no guard is added.
 
     Raises:
         ValueError: if it depends on data and has no maximum.
@@ -69,7 +69,7 @@ def typical(value: object) -> object:
 
 
 def bounded(size: int | torch.SymInt) -> int:
-    """As :func:`largest`, guarded: the graph is only called with sizes up to this number."""
+    """The size to plan for, with a guard: the graph is only called with sizes up to it."""
     if isinstance(size, torch.SymInt):
         for symbol in symbols_in(size):
             if declared_maximum(size, symbol) is None:
@@ -83,7 +83,7 @@ def planned_sizes(inputs: Sequence[object]) -> Sizes:
 
 
 def covers(inputs: Sequence[object], earlier: Sizes) -> bool:
-    """Whether a graph with these inputs, planned for an earlier one's sizes, takes that one's too."""
+    """Whether a graph with these inputs, planned for ``earlier`` sizes, takes inputs of those sizes, too."""
     pairs = _pairs(inputs, earlier)
     return bool(pairs) and all(
         size == most if isinstance(size, int) else sole_symbol(size) is not None for size, most in pairs
@@ -91,7 +91,7 @@ def covers(inputs: Sequence[object], earlier: Sizes) -> bool:
 
 
 def are_within(sizes: Sizes, others: Sizes) -> bool:
-    """Whether inputs have the same ranks as others, and no size is larger."""
+    """Whether ``sizes`` has the same ranks as ``others``, and no larger size."""
     return list(map(len, sizes)) == list(map(len, others)) and all(
         size <= most for pair in zip(sizes, others, strict=True) for size, most in zip(*pair, strict=True)
     )

@@ -108,7 +108,7 @@ def _tensors(value: object) -> Iterator[Tensor]:
 
 
 def stretch_of(value: torch.Tensor) -> range:
-    """The numbers of its storage, counted in its dtype, from the first to the last that a tensor shows.
+    """The range of a tensor's elements in its storage, from the first to the last, counted in elements.
 
     >>> list(stretch_of(torch.zeros(10)[2:6:2]))
     [2, 3, 4]

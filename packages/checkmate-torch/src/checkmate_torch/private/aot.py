@@ -53,8 +53,8 @@ class Joint:
 
     Attributes:
         module: takes primals and tangents, returns forward outputs and gradients.
-        n_primals: the number of its first inputs that are forward's.
-        n_outputs: the number of its first outputs that are forward's.
+        n_primals: how many inputs, the first ones, belong to forward.
+        n_outputs: how many outputs, the first ones, belong to forward.
     """
 
     module: GraphModule
@@ -185,8 +185,7 @@ def boxed_code(gm: GraphModule) -> Boxed:
 def compile_with_inductor(gm: GraphModule, example_inputs: Sequence[Any]) -> Boxed:
     """Compile a functional graph by Inductor; its results have the strides of the graph's fake tensors.
 
-    Asserts about sizes are left out, which cost more than small kernels, and so are CUDA graphs, which keep
-    their memory.
+    Asserts about sizes are off: they cost more than small kernels. CUDA graphs are off: they keep memory.
     """
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx_inner

@@ -63,7 +63,7 @@ class CaptureErrors(NamedTuple):
 class Compilation(NamedTuple):
     """Where Dynamo keeps compiled graphs: a code object, and the number of an isolated compilation of it.
 
-    PyTorch before 2.13 does not isolate: all compilations of a code object are one, of region None.
+    PyTorch before 2.13 does not isolate: all compilations of a code object are one, with ``region`` None.
     """
 
     code: CodeType
@@ -147,7 +147,7 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    """``F.batch_norm`` in two parts: with statistics of the batch alone, and their share in running ones."""
+    """``F.batch_norm`` in two parts: normalise by the batch's statistics, then update the running ones."""
     of_batch = torch.zeros_like(mean), torch.zeros_like(variance)
     y = functional.batch_norm(x, *of_batch, weight, bias, training, 1.0, eps)
     for running, new in zip((mean, variance), of_batch, strict=True):
@@ -192,7 +192,7 @@ def is_chosen(backend: str) -> bool:
 
 
 def on_recompile_limit(tell: Callable[[], None]) -> None:
-    """Call ``tell`` when Dynamo stops to capture some code that needs too many graphs.
+    """Call ``tell`` when Dynamo stops capturing some code, as it needs too many graphs.
 
     Code that :func:`captured_whole` captures is left out: there an error says so.
     """
@@ -206,12 +206,12 @@ def on_recompile_limit(tell: Callable[[], None]) -> None:
 
 
 def is_captured() -> bool:
-    """Whether :func:`captured_whole` captures the code that asks."""
+    """Whether :func:`captured_whole` is capturing the calling code."""
     return _capturing.get()
 
 
 def plain_call(module: nn.Module, *args: object, **kwargs: object) -> object:
-    """Call a module with its hooks, but not what compiles it in place."""
+    """Call a module with its hooks, past any callable that replaces its calls in place."""
     return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
 
 
@@ -236,7 +236,7 @@ def original_of(module: nn.Module) -> nn.Module | None:
 
 
 def passing_dynamo(error: Exception) -> Exception:
-    """A copy of an error, also an instance of its class, that Dynamo passes to the caller unchanged."""
+    """A copy of an error, in a subclass of its class, that Dynamo passes to the caller unchanged."""
     from torch._dynamo.exc import ShortenTraceback
 
     kind = type(error)

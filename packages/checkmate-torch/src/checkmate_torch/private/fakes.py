@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import sympy
 
 _LARGEST_SIZE = 2**40
-"""Larger maxima are not meant: sizes that depend on data have the largest integer, or a power of it."""
+"""A larger maximum counts as none: sizes that depend on data get the largest integer, or a power of it."""
 
 __all__ = [
     "FakeTensor",
@@ -68,7 +68,7 @@ def symbols_in(size: torch.SymInt) -> set[sympy.Symbol]:
 
 
 def sole_symbol(size: object) -> sympy.Symbol | None:
-    """The symbol that a size is; None if it is a number or a formula."""
+    """The symbol of a size that is a single symbol; None if it is a number or a formula."""
     return size.node.expr if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol else None
 
 

@@ -27,7 +27,7 @@ __all__ = [
 ProfilerEvent = _ProfilerEvent
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
 _SILENT = "6"
-"""Above every severity: some releases of PyTorch log each start and stop on stderr."""
+"""A log level above every severity: some releases of PyTorch log each start and stop on stderr."""
 
 
 def profiler_is_running() -> bool:

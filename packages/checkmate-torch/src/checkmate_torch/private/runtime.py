@@ -1,4 +1,4 @@
-"""Operators, random states, process groups, modules, storages, and the GPU."""
+"""Private names of PyTorch for operators, random states, process groups, modules, storages, the GPU."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def autocast_on_cpu() -> Iterator[None]:
 
 @contextmanager
 def autograd_inside_of_op() -> Iterator[None]:
-    """Within the block, autograd records, also in the code of an operator, which runs below autograd.
+    """Within the block, autograd records even in the code of an operator, which runs below autograd.
 
-    PyTorch's kernels run there, also while AOTAutograd traces, which would run decompositions in Python.
+    PyTorch's own kernels run there, even while AOTAutograd traces and would run decompositions in Python.
     """
     excluded = torch._C._dispatch_tls_local_exclude_set()
     for name in ("AutogradFunctionality", "ADInplaceOrView", "AutogradOther"):
@@ -115,7 +115,7 @@ def run_with_rng_state(state: torch.Tensor, op: Callable[..., Any], /, *args: An
 
 
 def _device_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> AbstractContextManager[object]:
-    """Makes the GPU of an op's arguments the current one, whose random state PyTorch's functions mean."""
+    """Make the GPU of an op's arguments current: PyTorch's functions use the current GPU's random state."""
     devices = (x.device for x in args if isinstance(x, torch.Tensor) and x.is_cuda)
     device = next(devices, kwargs.get("device"))
     return torch.cuda.device(device) if device is not None and device.type == "cuda" else nullcontext()
@@ -141,14 +141,14 @@ def saves_are_hooked() -> bool:
 
 
 def is_sole_gradient(x: torch.Tensor) -> bool:
-    """Whether autograd alone holds a gradient that it passes to an op; asked by a dispatch mode."""
+    """Whether autograd alone holds a gradient that it passes to an op; call it from a dispatch mode."""
     # It is also held by the dispatcher, its arguments and this function; its storage, by the tensor and here.
     counted: Any = x
     return counted._use_count() <= 4 and torch._C._storage_Use_Count(x.untyped_storage()._cdata) <= 2
 
 
 def is_transformed() -> bool:
-    """Whether a transformation of ``torch.func``, such as ``grad`` or ``vmap``, runs the code that asks."""
+    """Whether a transformation of ``torch.func``, such as ``grad`` or ``vmap``, runs the calling code."""
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 

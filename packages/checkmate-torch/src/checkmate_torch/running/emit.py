@@ -1,4 +1,4 @@
-"""From a schedule to two FX graphs that follow it, recomputations and frees included.
+"""Turn a schedule into two FX graphs, forward and backward, that follow its recomputations and frees.
 
 Generated FX code drops a value right after its last use, and a schedule made by liveness frees a tensor
 right after its last read. So the order of the nodes is the schedule, frees included; where a schedule frees
@@ -39,8 +39,8 @@ def emit(
 ) -> tuple[GraphModule, GraphModule]:
     """The forward and the backward graph that execute a valid schedule of ``traced.graph``.
 
-    ``watch`` is called with each op. ``kernels``: number of a run → the kernel that computes it and the runs
-    after it.
+    ``watch`` is called with each op. ``kernels`` maps the number of a run to the kernel that computes this
+    run and some that follow it.
     """
     if traced.boundary is None:
         raise ValueError("a graph without a boundary is not split: use emit_unbroken")
@@ -88,7 +88,7 @@ def emit_unbroken(
 ) -> GraphModule:
     """The one graph that executes a valid schedule of a ``traced.graph`` without a boundary.
 
-    It returns the forward outputs. The arguments are those of :func:`emit`.
+    The graph returns the forward outputs. The arguments are the same as for :func:`emit`.
     """
     whole = GraphWriter(traced, schedule, watch, kernels)
     for primal in traced.primals:
@@ -103,7 +103,7 @@ def emit_unbroken(
 
 
 def _runs(traced: TracedGraph, schedule: Schedule) -> list[ScheduledRun]:
-    """The runs of a schedule, and last its end, as a run whose op is the number of ops.
+    """The runs of a schedule, then one more run for its end, whose op is the number of ops.
 
     No run holds new values of inputs: the runtime drops these after forward.
     """
@@ -121,7 +121,7 @@ def _runs(traced: TracedGraph, schedule: Schedule) -> list[ScheduledRun]:
 def _saved_sources(
     traced: TracedGraph, runs: Sequence[ScheduledRun], forward: GraphWriter
 ) -> tuple[list[Node], list[Node]]:
-    """The joint nodes whose forward values the runs from the boundary on use, in the order AOTAutograd needs.
+    """Joint nodes whose forward values are read from the boundary on, in the order that AOTAutograd needs.
 
     Tensors that an ``autograd.Function`` put on its ctx, without a version check, are last. Symbolic sizes
     are returned apart: saving one keeps no tensor alive.
@@ -151,7 +151,7 @@ def _saved_sources(
 
 
 def refusing_double_backward(call: Callable[..., object]) -> Callable[..., object]:
-    """A call whose backward pass raises :class:`UnsupportedModelError` if it is to be differentiated."""
+    """Wrap a call: its backward pass raises :class:`UnsupportedModelError` under ``create_graph=True``."""
 
     def run(*args: object) -> object:
         results = call(*args)

@@ -1,13 +1,13 @@
-"""A graph under construction, forward or backward: copies of joint nodes, in the order of a schedule.
+"""Write one FX graph, forward or backward, that runs copies of joint nodes in the order of a schedule.
 
-A read uses the latest copy, and views are made again from it, by fewer views than the model has:
+A read uses the latest copy of a tensor. Views are made again from it, with fewer steps than in the model:
 
     detach(x), alias(x)         ↦ x
     view(x) of x's own layout   ↦ x
     view(view(x, a), b)         ↦ view(x, b)
     t(t(x))                     ↦ x
 
-No autograd follows generated code, so that it needs no detached tensors.
+Autograd does not record generated code, so ``detach`` has no effect there.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class ScheduledRun(NamedTuple):
     """One run of an op.
 
     Attributes:
-        number: of the run in its schedule.
-        op: its number.
-        held: the joint nodes whose present copies must outlive it.
-        reused: the tensors in whose place it allocates.
+        number: place of the run in its schedule, from 0.
+        op: index of the op.
+        held: joint nodes whose current copies must stay alive until the run is over.
+        reused: tensors whose memory the op's outputs take over.
     """
 
     number: int
@@ -58,11 +58,11 @@ class ScheduledRun(NamedTuple):
 
 
 def keep_alive(*_values: object) -> None:
-    """Use values in generated code, so that it does not drop them before."""
+    """Do nothing: a call in generated code keeps its arguments alive until then."""
 
 
 def _named(watch: Watch) -> Watch:
-    """A callable as a function, which has a name, as generated code needs it."""
+    """Wrap a callable in a function: generated code needs something with a name."""
 
     def mark(op: int) -> None:
         watch(op)
@@ -133,7 +133,7 @@ class GraphWriter:
                     next(following)
 
     def compute_fused(self, kernel: FusedKernel) -> None:
-        """Run the ops of a kernel at once; none of their values but those that it returns are known later."""
+        """Run the ops of a kernel at once; later code can read only the values that the kernel returns."""
         for op in kernel.ops:
             self.mark(op)
         call = self.graph.call_function(kernel, tuple(map(self.value, kernel.sources)))
@@ -182,7 +182,7 @@ class GraphWriter:
                 self.value(user)
 
     def value(self, arg: object) -> Argument:
-        """The value of an argument of a joint node here: the latest copy, a view made again, or a number."""
+        """What a joint node's argument becomes here: the latest copy, a view made again, or a number."""
         if not isinstance(arg, Node):
             return arg  # type: ignore[return-value]
         if arg in self.values:
@@ -268,7 +268,7 @@ def _items(node: Node) -> list[Node]:
 
 
 def _shortest(traced: TracedGraph, node: Node) -> Node:
-    """The node of a joint graph that has the value of another, by fewer views."""
+    """A joint node with the same value as ``node``, behind as few views as possible."""
     if traced.is_op(node) or node.op != "call_function":
         return node
     if node.target in _SAME:
@@ -282,7 +282,7 @@ def _shortest(traced: TracedGraph, node: Node) -> Node:
 
 
 def _reshaped(traced: TracedGraph, node: Node) -> Node:
-    """The node that a reshaping view shows in another shape, without further ones between."""
+    """The node that a reshaping view shows in another shape; reshapes in between are skipped."""
     source = _shortest(traced, _operand(node))
     while source.target in _RESHAPES and not traced.is_op(source):
         before = _shortest(traced, _operand(source))
@@ -306,7 +306,7 @@ def _layout(node: Node) -> tuple[torch.Size, tuple[int, ...]] | None:
 
 
 def _shows(source: Node, node: Node) -> bool:
-    """Whether a view of ``source`` in a node's shape has its strides, also those of dimensions of size 1."""
+    """Whether ``source`` viewed in the node's shape has the node's strides, also in dimensions of size 1."""
     given, wanted = _layout(source), _layout(node)
     if given is None or wanted is None:
         return False

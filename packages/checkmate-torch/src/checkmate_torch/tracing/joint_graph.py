@@ -1,4 +1,4 @@
-"""From PyTorch's joint graph to a DFGraph: which nodes are ops, which are views, which bytes are one tensor.
+"""Read PyTorch's joint graph as a DFGraph: which nodes are ops, which are views, which bytes are one tensor.
 
 AOTAutograd traces forward and backward of a module into one functional FX graph whose nodes carry fake
 tensors. Fake tensors that share a storage are one tensor of ours, and a node that allocates new storage is an
@@ -58,12 +58,12 @@ def trace_joint(
     Args:
         joint: its module changes in place: batch-norm backward nodes lose their (unused) running statistics,
             and norms show the types that a CPU gives them.
-        unbroken: whether it computes its own loss and needs no tangents. Then it has no boundary, its outputs
-            are charged to its end, and ops may be recomputed although they read an input that the runtime
-            overwrites after the end.
-        reserve: bytes that the step holds besides, e.g. optimizer state.
+        unbroken: whether the graph computes its own loss and needs no tangents. Then it has no boundary, its
+            outputs are resident to its end, and an op may be recomputed even if it reads an input that the
+            runtime overwrites after the end.
+        reserve: further bytes that the step holds throughout, e.g. optimizer state.
         loss: the bytes of the caller's loss, as far as known; see :mod:`checkmate_torch.tracing.loss_bytes`.
-        name: of the graph.
+        name: name of the graph.
 
     Raises:
         UnsupportedModelError: if a part of the graph can't be planned.
@@ -135,7 +135,7 @@ class _Builder:
         return forward, backward
 
     def _user_outputs(self) -> list[Node]:
-        """Forward outputs that the caller holds; in one piece, new values of mutated inputs too."""
+        """Forward outputs that the caller holds; without a boundary, new values of mutated inputs too."""
         pairs = zip(self.forward_outputs, self.output_roles, strict=True)
         return [
             n
@@ -214,7 +214,7 @@ class _Builder:
         self.nodes.append(node)
 
     def _add_items(self, node: Node) -> None:
-        """Give every output of an op a node, those that no node reads included: a schedule may hold them."""
+        """Give every output of an op a node, even if no node reads it: a schedule may hold it."""
         values = node.meta.get("val")
         known = {user.args[1] for user in node.users if user.target is operator.getitem}
         for k, value in enumerate(values if isinstance(values, tuple | list) else ()):
@@ -283,9 +283,9 @@ class _Builder:
         )
 
     def _with_reuses(self, graph: DFGraph) -> DFGraph:
-        """The graph, its ops with the tensor that each may write its output over, the one that fewest read.
+        """Name for each op the tensor that it may overwrite with its output: of several, the least read one.
 
-        Never one of another pass: autograd, or the caller, may need it once more.
+        A tensor of the other pass is never overwritten: autograd, or the caller, may still need it.
         """
         ops, first = list(graph.ops), -1 if self.boundary is None else self.boundary
         for v, node in enumerate(self.nodes):

@@ -2,7 +2,7 @@
 
     outputs of the model ↦ loss ↦ gradients of the outputs
 
-Outputs and gradients are known from the model. The loss takes further bytes, which are known only if it is.
+The model tells the bytes of outputs and gradients. The loss needs further bytes, known only if it is traced.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class LossBytes:
     """The bytes of a loss, besides the model's outputs and their gradients.
 
     Attributes:
-        kept: held from the loss to the end of the step.
-        workspace: held besides, while the loss and its backward pass run.
-        outputs: bytes of the outputs that they were found for, to which they are in proportion; 0 = to none.
+        kept: bytes held from the loss to the end of the step.
+        workspace: further bytes held while the loss and its backward pass run.
+        outputs: bytes of the outputs with which both were found; both scale with them. 0 = they don't scale.
     """
 
     kept: int

@@ -90,7 +90,7 @@ class TracedGraph:
 
     @cached_property
     def source_of(self) -> Mapping[int, Node]:
-        """Tensor → the node that makes it, or the placeholder that is it; none for tokens and loss state."""
+        """Tensor → the node that makes it, or its placeholder; tokens and the loss state have no entry."""
         makers = (
             (t, node) for node, t in self.tensor_of.items() if node.op == "placeholder" or self.is_op(node)
         )
@@ -110,7 +110,7 @@ class TracedGraph:
 
 
 def ancestors(values: Iterable[object]) -> set[Node]:
-    """The nodes among some values, and all that these are computed from."""
+    """The nodes among these values, and all nodes that they are computed from."""
     found: set[Node] = set()
     stack = [n for n in values if isinstance(n, Node)]
     while stack:

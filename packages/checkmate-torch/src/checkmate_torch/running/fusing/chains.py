@@ -21,13 +21,13 @@ from checkmate_torch.tracing.traced_graph import TracedGraph
 __all__ = ["fuse_chains"]
 
 _ABOUT = 1.1
-"""An op may make up to this multiple of what it reads: a norm's backward op returns weight gradients too."""
+"""An op's outputs may be this many times as large as its reads: a norm's backward adds weight gradients."""
 
 
 def fuse_chains(traced: TracedGraph, measuring: Measuring) -> bool:
-    """Replace chains of a joint graph by kernels, in place, where that is faster; whether there are any.
+    """Replace chains of a joint graph by kernels, in place, where that is faster; return whether any was.
 
-    ``traced`` has the cost of each op alone. If there are any, the joint graph must be traced again.
+    ``traced`` has the cost of each op run alone. After a replacement, the joint graph must be traced again.
     """
     graph = traced.graph
     needed = {*graph.outputs, *(t for op in graph.ops for t in op.inputs)}
@@ -76,7 +76,7 @@ def _chains(traced: TracedGraph) -> list[list[int]]:
 def _replace(traced: TracedGraph, kernel: FusedKernel, items: dict[Node, Node]) -> None:
     """Put a kernel in the place of the last op of its chain; the ops stay, and nothing reads them.
 
-    ``items`` maps what earlier kernels have replaced to their results, and is added to.
+    ``items`` maps nodes that kernels have replaced to the kernels' results; this call adds its own.
     """
     graph = traced.joint.graph
     last = traced.node_of(kernel.ops[-1])

@@ -1,7 +1,7 @@
 """A fused kernel: a few ops of a joint graph as one function, compiled by Inductor when it is first needed.
 
-A kernel gives what its ops give, up to rounding, in new tensors of the same layouts. Kernels of the same
-functions on tensors of the same layouts are one, also in different models.
+A kernel returns what its ops return, up to rounding, in new tensors of the same layouts. Kernels with the
+same functions and layouts share their compiled code, also between models.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 _VERSION = 2
 """Version of the way to compile. Seconds that were measured with another version are measured again."""
 _compiled: dict[str, Boxed | None] = {}
-"""Text of a kernel → its code; None = it can't be used. As ops of PyTorch are, code is kept for good."""
+"""Text of a kernel → its code; None = it can't be used. Code is kept as long as the process lives."""
 
 
 class FusedKernel(Pure):
@@ -42,8 +42,7 @@ class FusedKernel(Pure):
         traced: the joint graph.
         ops: in the order of their runs, each once.
         done: ops that have run before.
-        made: the tensors of ``traced.graph`` that the kernel returns; all others that it makes it keeps for
-            itself.
+        made: the tensors of ``traced.graph`` that the kernel returns; its other results stay inside.
 
     Attributes:
         sources: the ops, items, placeholders and constants of the joint graph that it reads.
@@ -69,7 +68,7 @@ class FusedKernel(Pure):
 
     @cached_property
     def text(self) -> str:
-        """Functions, arguments and layouts, which decide the code."""
+        """Functions, arguments and layouts as text; kernels with equal texts share their code."""
         names: dict[Node, str] = {}
         lines = []
         for node in self.module.graph.nodes:
@@ -115,8 +114,8 @@ class FusedKernel(Pure):
         """The values of :attr:`outputs` from those of :attr:`sources`.
 
         Raises:
-            UnsupportedModelError: if an op gave another type than its trace shows, as which the compiled code
-                would read its bytes.
+            UnsupportedModelError: if a source has another dtype than in the trace: the compiled code would
+                misread its bytes.
         """
         tensors = cast("tuple[Tensor, ...]", args)
         for x, dtype, node in zip(tensors, self._dtypes, self.sources, strict=True):

@@ -1,4 +1,4 @@
-"""Which kernels are worth it: those that work and take no longer than their ops one by one, as measured."""
+"""Measure kernels, and keep those that work and are faster than their ops run one by one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from checkmate_torch.running.fusing.kernel import FusedKernel
 __all__ = ["Measuring", "seconds_alone"]
 
 _LEAST_S = 5e-5
-"""Kernels whose ops take less are not compiled: they could not gain more than that."""
+"""Seconds: a kernel whose ops take less in all is not compiled, as it could not gain more."""
 
 
 def seconds_alone(graph: DFGraph, ops: Sequence[int]) -> float:
-    """Seconds of some ops one by one; endless if the costs of the graph are no seconds."""
+    """Seconds of these ops run one by one; infinite if the graph's costs are not in seconds."""
     return sum(graph.ops[v].cost for v in ops) if graph.cost_unit == "s" else float("inf")
 
 
@@ -30,7 +30,7 @@ class Measuring:
     Attributes:
         on_disk: whether measured kernels are read from disk and kept there.
         on_progress: called before each distinct kernel that is measured.
-        ranks: that plan together: rank 0 measures for all; None = this process plans alone.
+        ranks: the ranks that plan together; rank 0 measures for all. None = this process plans alone.
     """
 
     on_disk: bool = True
@@ -60,7 +60,7 @@ class Measuring:
         return [p if p is not None and p.seconds < s else None for p, s in zip(known, alone, strict=True)]
 
     def _usable(self, kernels: Mapping[str, FusedKernel]) -> dict[str, FusedKernel]:
-        """Those of some distinct kernels that can be compiled and work."""
+        """The kernels, of these distinct ones, that can be compiled and work."""
         started = time.monotonic()
         found = {}
         for k, (name, kernel) in enumerate(kernels.items()):

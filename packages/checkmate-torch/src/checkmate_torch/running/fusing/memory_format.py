@@ -1,4 +1,4 @@
-"""The memory format of images in which a CPU convolves fastest: channels last, as Inductor has it too."""
+"""Convolve on a CPU with channels last, the fastest memory format there; Inductor does so, too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RANDOM = frozenset(
 _STRIDED = frozenset({"as_strided", "as_strided_", "is_contiguous", "stride", "view", "view_as"})
 """Functions that depend on the order of memory."""
 _RESHAPING = frozenset({"flatten", "ravel", "reshape", "reshape_as", "unflatten"})
-"""Functions that give a view of a contiguous image, and a copy of another."""
+"""Functions that return a view of a contiguous image, but a copy of any other image."""
 
 
 def with_channels_last(gm: GraphModule) -> list[Node]:
@@ -62,7 +62,7 @@ def undo(gm: GraphModule, added: Sequence[Node]) -> None:
 
 
 def _formatted(value: Any, memory_format: torch.memory_format, *, before: Node) -> Any:
-    """A contiguous image in a memory format, by a new node before another; any other value itself."""
+    """Convert a contiguous image, by a new node before ``before``; other values are returned unchanged."""
     if not _is_contiguous_image(value):
         return value
     with before.graph.inserting_before(before):
@@ -72,7 +72,7 @@ def _formatted(value: Any, memory_format: torch.memory_format, *, before: Node) 
 
 
 def in_plain_format(nodes: Sequence[Node | None]) -> list[Node | None]:
-    """The nodes of a step, with each convolution on images in the order that models give them."""
+    """The nodes of a step, each convolution replaced by one on contiguous images, as models give them."""
     scratch = Graph()
 
     def plain(node: Node) -> Node:
@@ -128,13 +128,13 @@ def _may_write(node: Node) -> bool:
 
 
 def _image(arg: object) -> Tensor | None:
-    """The tensor of four dimensions that a node shows, if it does."""
+    """The four-dimensional tensor of a node; None if the node has no such tensor."""
     value = arg.meta.get("example_value") if isinstance(arg, Node) else None
     return value if isinstance(value, Tensor) and value.dim() == 4 else None
 
 
 def _is_image(arg: object) -> bool:
-    """Whether a node shows several channels of more than one pixel."""
+    """Whether a node's tensor is an image of several channels and several pixels."""
     x = _image(arg)
     return x is not None and x.shape[1] != 1 and x.shape[2:].numel() != 1
 

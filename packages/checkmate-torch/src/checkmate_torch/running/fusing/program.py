@@ -1,4 +1,4 @@
-"""From a schedule to a program of fused kernels that stays within the same budget.
+"""Turn a schedule into a program of fused kernels within the same budget.
 
 The program is another graph, with one op for each kernel and for each run that stays alone. The simulator
 replays it, so that the code which runs has the peak that is predicted. A kernel is taken apart again if it
@@ -30,7 +30,7 @@ class Fusion:
     Attributes:
         schedule: the runs in the order of the program, each freed after its last reader.
         kernels: number of a run → the kernel that computes it and the runs after it.
-        timeline: of the program; a step for each kernel and each run that is alone, and for each free.
+        timeline: the simulator's replay: one step for each kernel, each run left alone, and each free.
     """
 
     schedule: Schedule
@@ -96,7 +96,7 @@ class _FusedSchedule:
         return kernels
 
     def _returned(self, v: int, outlasting: set[int], *, again: bool) -> list[int]:
-        """The tensors that a kernel returns of an op; new running statistics only when the op runs first."""
+        """The outputs of an op that its kernel returns; new running statistics only at the op's first run."""
         returned = []
         for t in self.traced.graph.ops[v].outputs:
             node = self.traced.source_of.get(t)  # None: a token, which has no value
@@ -125,7 +125,7 @@ class _FusedSchedule:
         return simulate(graph, Schedule.from_sequence(graph, range(graph.n_ops)))
 
     def _units(self) -> list[tuple[int, tuple[int, ...]]]:
-        """What runs at once: the number of a window, and its ops, or one of them."""
+        """The program's ops as (number of a window, ops): a window with a kernel, or one op of another."""
         return [
             (w, part)
             for w, window in enumerate(self.windows)

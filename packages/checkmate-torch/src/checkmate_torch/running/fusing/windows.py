@@ -32,11 +32,11 @@ _FUNCTIONS = (
 
 
 def gathered(traced: TracedGraph, sequence: Sequence[int]) -> list[tuple[int, ...]]:
-    """The runs of a schedule, with repeats, as windows: together are those that one kernel may compute.
+    """Group the runs of a schedule, repeats included, into windows: one kernel may compute a window.
 
-    Between two ops that can't be fused, ops that read each other's results are a window. No op of a window
-    reads one of another window of the same stretch, so that their order does not matter. An op that is not
-    fused is a window of one.
+    A stretch is the runs between two ops that can't be fused. Its runs that read each other's results are a
+    window. Windows of one stretch read nothing of each other, so that their order does not matter. An op that
+    can't be fused is a window of its own.
     """
     graph = traced.graph
     fusible = [node is not None and _is_fusible(node) for node in traced.nodes]
@@ -85,7 +85,7 @@ class _Window:
 
 
 def _with(stretch: Sequence[_Window], new: _Window) -> list[_Window]:
-    """The windows of a stretch after another op, which joins those that made what it reads."""
+    """Add a window to a stretch: it is merged with the windows that make what it reads."""
     apart = []
     for window in stretch:
         if window.made.isdisjoint(new.read):
