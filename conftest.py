@@ -1,8 +1,8 @@
-"""For every test, doctests and documentation too.
+"""Settings for every test, in doctests and documentation too.
 
-What needs TensorFlow or the trainers of other libraries is left out where they are not installed; deep tests
-are marked, for ``nox -s nightly``; Hypothesis draws few examples, the same in every run; the user's cache is
-not touched; Keras forgets.
+Tests that need TensorFlow or trainers of other libraries are left out where these are not installed. Deep
+tests are marked for ``nox -s nightly``. Hypothesis draws few examples, the same in every run. The user's
+cache is not touched. The state that Keras keeps is cleared after each test.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ collect_ignore: list[str] = []
 if find_spec("tensorflow") is None:  # .nox/dev has PyTorch; .nox/tf, with TensorFlow, runs these
     collect_ignore += _project["tool"]["checkmate"]["needs-tensorflow"]
 else:
-    # Read when it is imported: no news of how it was built, one thread, an allocator that tells of all, and
-    # oneDNN's kernels, the default on new CPUs only; on others, workspaces would outweigh small networks.
+    # TensorFlow reads these at import: few messages, one thread, an allocator that reports every buffer, and
+    # oneDNN's kernels, the default on new CPUs only; without them workspaces would outweigh small networks.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what the nightly list names, and the laws: tests that draw examples, few unless it is night."""
+    """Mark the tests of the nightly list, and laws: they draw few examples unless the profile is nightly."""
     from checkmate.testing.conformance import harness  # not earlier: its coverage is measured
 
     harness.DERANDOMIZED = config.getoption("--hypothesis-profile") != "nightly"
@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures of modules and classes
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Where a test of a framework names no cost model, count FLOPs; without a time limit, PyTorch's have 3 s.
+    """Set defaults for tests of a framework: costs are FLOPs; in PyTorch, the solver's time limit is 3 s.
 
     To time each op is slow, and differs between runs. TensorFlow's plans have a shorter limit by themselves.
     """

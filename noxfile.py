@@ -5,11 +5,11 @@
 - ``tf`` is for what needs TensorFlow, ``torch``, ``tf_oldest`` and ``tests_on`` for other releases of the
   frameworks and of Python, ``trainers`` for training loops of other libraries, ``world`` for their models,
   ``databases`` for PyTorch's own, ``conformance`` for many schedules of the executors;
-- ``offline`` packs what a GPU machine without network lacks; ``demo``, ``evaluate``, ``notebooks`` show it.
+- ``offline`` packs all for a GPU machine without network; ``demo``, ``evaluate``, ``notebooks`` show results.
 
 Most share one environment, ``.nox/dev``: PyTorch is large, install it once. TensorFlow is in ``.nox/tf``, so
-that neither framework comes to need the other, and no process has both. Afterwards ``nox -R -s tests -- -k
-judge`` skips the installation and passes the rest to pytest. Where uv is installed, it fills environments.
+that neither framework comes to need the other, and no process has both. Once they are made, ``nox -R -s tests
+-- -k judge`` skips the installation; pytest gets ``-k judge``. Where uv is installed, it fills environments.
 """
 
 import ast

@@ -6,7 +6,7 @@
 Of each entry, the first sample whose results have gradients is trained plainly and within the least budget
 that Checkmate names. Results and gradients must have the bits of plain PyTorch, or those of
 ``torch.compile(backend="aot_eager")``, and the measured peak must be within the budget. What that backend
-can't capture either is left out. Exit code 1: another entry than those of ``KNOWN`` failed.
+can't capture either is left out. Exit code 1: an entry that is not in ``KNOWN`` failed.
 """
 
 from __future__ import annotations

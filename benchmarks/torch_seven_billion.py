@@ -2,7 +2,7 @@
 
 Run with ``transformers`` installed: ``python benchmarks/torch_seven_billion.py``. It prints the table of
 ``docs/how-to/train-a-whole-step.md``. The model is on the device ``meta``, in bfloat16, with its published
-configuration and one sequence of 512 tokens; costs are those of the roofline of an H100.
+configuration and one sequence of 512 tokens; costs come from the roofline of an H100.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The use of each step of ``auto``: each left out in turn, on the same problems with the same seed.
+"""What each step of ``auto`` contributes: each is left out in turn, with the same problems and seed.
 
-A run of all steps with another seed shows the size of chance effects. Seconds are of CPU time; on a shared
-core, the wall-clock time limit ends a solve after fewer of them.
+A run of all steps with another seed shows the size of chance effects. Seconds are CPU time; the time limit is
+wall-clock time, so on a shared core a solve gets fewer CPU seconds.
 """
 
 from __future__ import annotations

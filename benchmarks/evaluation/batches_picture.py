@@ -1,6 +1,6 @@
 """The picture of larger batches: each method's largest batch relative to stock's, in both frameworks.
 
-It has the ratios of the experiments :mod:`evaluation.executed_batches`, from their results files.
+It shows ratios from the results files of the experiments in :mod:`evaluation.executed_batches`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Generated graphs for the solver benchmark, with their budgets as shares of the peak without recomputation.
 
 Six training steps of 17 to 3,187 ops, others that single experiments use, and random layered graphs of the
-kinds RL1 and RL2. These have the published number of ops but come from our own generator. Their seeds are
-those, of the first dozen, whose floors are nearest to the published ones, 43 % and 60 % of the peak without
+kinds RL1 and RL2. These have the published number of ops but come from our own generator. Of its first dozen
+seeds we took those whose floors are nearest to the published floors, 43 % and 60 % of the peak without
 recomputation: the distance from the floor decides how hard a budget is.
 """
 

@@ -1,9 +1,9 @@
 """Deep budgets: 35 % of the peak without recomputation and less, on training steps traced op by op.
 
-``auto`` beside two of its parts, the local search and the cut MILP, each alone for the same time. The first
-two end at costs that differ from seed to seed, so medians of three seeds are shown. Where the gap is wide,
-``auto`` once more with thirty times the time: is the bound or the schedule at fault? And the least budget
-that it finds, beside a proved lower bound. Seconds are of CPU time.
+``auto`` is compared with two of its parts, the local search and the cut MILP, each alone for the same time.
+The costs of ``auto`` and of the local search differ from seed to seed, so medians of three seeds are shown.
+Where the gap is wide, ``auto`` runs again for thirty times as long: is the bound or the schedule at fault?
+The least budget that it finds is shown beside a proved lower bound. Seconds are CPU time.
 """
 
 from __future__ import annotations

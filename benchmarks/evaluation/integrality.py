@@ -3,9 +3,9 @@
     Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020,
     arXiv:1910.02653.
 
-The paper's program in three forms: every stage may compute every op; stages that advance a frontier; these
-with our strengthened rows (:mod:`checkmate_solvers.literature.stages`). The linear
-relaxation of each is solved first, then the program. Seconds are of CPU time.
+The paper's program is solved in three forms: every stage may compute every op; stages advance a frontier;
+the second form with our strengthened rows (:mod:`checkmate_solvers.literature.stages`). The linear
+relaxation of each is solved first, then the program. Seconds are CPU time.
 """
 
 from __future__ import annotations

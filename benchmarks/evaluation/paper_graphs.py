@@ -1,6 +1,6 @@
 """The paper's own graphs: the results of our solvers beside the proved optima.
 
-The rows are of the experiment *solvers* (``--graphs``) on graphs that the original project's code extracted;
+The rows come from the experiment *solvers* (``--graphs``). The original project's code extracted the graphs;
 its licence does not let us distribute these files. Costs are times profiled on a V100, and FLOPs for FCN8.
 """
 

@@ -1,4 +1,4 @@
-"""Predicted against measured peak, for every real step of Checkmate's in the evaluation.
+"""Predicted against measured peak, for every real step that the evaluation runs by a plan of Checkmate.
 
 ``expected`` is the plan's prediction of the measured peak, ``bound`` (in TensorFlow) the simulator's upper
 bound. The bound is higher than the measurement: an op may reuse the buffer of an input that it reads last.

@@ -1,8 +1,8 @@
 """Physical limits: steps in TensorFlow whose allocator may take as many bytes as the budget, and no more.
 
 Each row is a process that trained three steps, or ran out of memory. The limit is a share of the memory that
-the allocator needs for the plain step, or the least that is known to be enough. "live": the same budget for
-live bytes.
+the allocator needs for the plain step, or the least that is known to be enough. Rows "live" have the same
+budget, for live bytes.
 """
 
 from __future__ import annotations

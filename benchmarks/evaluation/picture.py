@@ -1,6 +1,6 @@
 """The picture in the README: extra time at each budget, Checkmate beside other rules.
 
-It has a few curves of the experiment *overhead* (:mod:`evaluation.overhead`), from its results file.
+It shows a few curves from the results file of the experiment *overhead* (:mod:`evaluation.overhead`).
 """
 
 from __future__ import annotations

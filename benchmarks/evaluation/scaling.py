@@ -1,7 +1,7 @@
 """How solvers scale: from 30 to 10,000 ops, each solver up to the size at which it finds no schedule.
 
 Times are CPU seconds. One task is a *ladder*, one solver on graphs of one kind from small to large; ladders
-run one after another. A solver without a schedule on two graphs gets no larger one.
+run one after another. A solver that finds no schedule for two graphs gets no larger graph.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random graphs of up to 30 ops: how many ``auto`` solves to proof, how fast; an oracle judges the tiny."""
+"""Random graphs of up to 30 ops: how many ``auto`` proves optimal, how fast; an oracle checks the tiny."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predicted memory of training steps, by ``checkmate.torch.fit``, against the allocator's.
+"""Memory of training steps, predicted by ``checkmate.torch.fit`` and measured by the allocator.
 
 ``benchmarks/steps/torch_fit.py`` measures, each task in a process of its own.
 """

@@ -1,4 +1,4 @@
-"""Hostile files: graphs and schedules with a part changed, cut off or replaced; paths that are no files."""
+"""Hostile files: graphs and schedules with a part changed, cut off or replaced; paths that are not files."""
 
 from __future__ import annotations
 

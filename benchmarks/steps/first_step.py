@@ -1,6 +1,6 @@
 """The first step of a network of ``keras.applications``: CPU seconds by stage, stock or within a budget.
 
-Seconds of all threads and of child processes that have ended. The stages are those that Checkmate reports
+CPU seconds are of all threads, and of child processes that have ended. Checkmate reports the stages
 while it plans. Nothing is read from disk or kept there. The optimizer makes its slots in this step.
 """
 

@@ -1,13 +1,13 @@
 """Training by Keras' own ``fit`` of a network of :mod:`zoo.keras_world`, in each way to save memory.
 
 - ``stock``: as compiled.
-- ``remat``: ``keras.remat``, which is ``tf.recompute_grad`` in TensorFlow, of each block: the layers that are
-  made of layers; where a network has none, parts that a single tensor enters.
+- ``remat``: ``keras.remat`` (in TensorFlow, ``tf.recompute_grad``) around each block. Blocks are the layers
+  made of layers or, in a network without such layers, the parts that a single tensor enters.
 - a share: enabled by Checkmate within that share of the stock peak, or within the least budget that the
   error names.
 
-Peaks are of live bytes in two further steps after four. What Keras reports of those four, and all weights and
-slots after them, are compared with stock's. Kernels run on one thread each, so that bits can be equal.
+Four steps are trained, then two more for the peak of live bytes. Keras' reports of the four, and all weights
+and slots after them, are compared with stock's. Kernels run on one thread each, so that bits can be equal.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One whole training step of a network of the paper in Keras, at a batch, within a physical limit.
 
-The limit is that of TensorFlow's allocator, as in :mod:`steps.tf_limit`: beyond it the step ends with an
+The limit is on TensorFlow's allocator, as in :mod:`steps.tf_limit`: beyond it the step ends with an
 error, or the process dies. The optimizer is plain gradient descent: it has no state.
 
 - ``stock``: the step as a ``tf.function``.

@@ -1,9 +1,9 @@
 """One whole training step of a network of the paper in PyTorch, at a batch, within a physical limit.
 
-The limit is the operating system's, ``RLIMIT_DATA``: the bytes of the limit, for all tensors from the
-parameters on, plus what the process holds besides, code and graphs. Beyond it memory is refused, and the step
-ends with an error. Every tensor of 64 KiB and more is a mapping (``MALLOC_MMAP_THRESHOLD_``), which
-the system has back as soon as it is freed. An earlier step loads the code, and plans. The optimizer is plain
+The operating system enforces the limit (``RLIMIT_DATA``): the bytes allowed for all tensors, parameters
+included, plus what the process holds besides, code and graphs. Beyond it memory is refused, and the step ends
+with an error. Every tensor of 64 KiB and more is a mapping (``MALLOC_MMAP_THRESHOLD_``), which the system
+gets back as soon as it is freed. An earlier step loads the code and makes the plan. The optimizer is plain
 gradient descent: it has no state.
 
 - ``stock``: PyTorch as it is.

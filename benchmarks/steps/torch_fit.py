@@ -1,6 +1,6 @@
 """Three plain training steps of an architecture of :mod:`zoo.torch_world`, beside the prediction of ``fit``.
 
-The measured peak is that of live tensor bytes of the whole third step, the update included, by the
+The measured peak is the most live tensor bytes in the whole third step, the update included, by the
 allocator's events. With ``train``, the model is also trained within the least peak that was predicted.
 """
 

@@ -1,8 +1,8 @@
 """Training steps of :mod:`zoo.torch_sizes` on a GPU: plain, with the library's own checkpoints, and planned.
 
-Peaks are those of ``torch.cuda.max_memory_allocated`` in forward, loss and backward of the third step. Bits
-are those of losses, gradients, parameters, buffers and states after three steps, compared with a plain run;
-where they differ, with those of a second plain run, and of ``torch.compile(backend="aot_eager")``.
+Peaks are from ``torch.cuda.max_memory_allocated``, in forward, loss and backward of the third step. Losses,
+gradients, parameters, buffers and states after three steps are compared bit by bit with a plain run; where
+they differ, also with a second plain run, and with ``torch.compile(backend="aot_eager")``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The paper's networks in Keras: those of ``keras.applications``, and three segmentations of our own.
 
 ``small`` applications take images of 32×32, and MobileNet a quarter of the channels; small segmentations are
-those of :mod:`zoo.torch_nets`. ``side`` is the side of a square image, in place of the usual size. All end in
+as in :mod:`zoo.torch_nets`. ``side`` is the side of a square image, in place of the usual size. All end in
 logits.
 """
 

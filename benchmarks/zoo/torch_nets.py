@@ -5,8 +5,8 @@ stride in the first convolution, as in the paper, and ResNet's convolutions have
 activation directly after a convolution or a dense layer runs in place: it is part of that layer. All end in
 logits.
 
-``small`` networks have narrow layers, few blocks, and images of a quarter of the side or less. ``side`` is
-that of a square image for VGG, in place of the usual one; the other networks take images of any size.
+``small`` networks have narrow layers, few blocks, and images of a quarter of the side or less. ``side``
+replaces the usual side of VGG's square images; the other networks take images of any size.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Training steps of current architectures, traced op by op: 300 to 6,000 ops each.
 
 Most models are those of ``transformers``, with random weights; two modules here have the shapes of published
-convolutional networks. Costs are the roofline's of one device, so that a trace is the same on every machine.
+convolutional networks. Costs are from the roofline of one device: a trace is the same on every machine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A habit: a training loop of a few steps that many people write, around a model that a door may plan.
 
-A habit is a generator function. It gets the door, passes each model through it, and after each step yields
-the tensors that must not differ: losses, gradients, parameters. The last step is like an earlier one, so that
-nothing is planned in it, and its memory can be measured.
+A habit is a generator function. It passes each model through the :class:`Door` that it gets. After each step
+it yields the tensors that must not differ: losses, gradients, parameters. The last step is like an earlier
+one, so that nothing is planned in it, and its memory can be measured.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Steps = Iterator[Iterable[Tensor]]
 
 
 class Door(Protocol):
-    """Makes a model train within a budget; that of plain PyTorch returns the model as it is."""
+    """Makes a model train within a budget; the door of plain PyTorch returns the model unchanged."""
 
     def __call__(self, model: nn.Module, optimizer: Optimizer | None = None) -> Any:
         """The model to call; planned with the optimizer's state if there is one."""
@@ -32,7 +32,7 @@ class Door(Protocol):
 Habit = Callable[[Door], Steps]
 
 HABITS: dict[str, Habit] = {}
-"""By name, in the order of the table."""
+"""Name → habit, in the order of the table."""
 
 
 def habit(name: str) -> Callable[[Habit], Habit]:

@@ -1,10 +1,9 @@
 """Checkmate for TensorFlow and Keras: train any network within a byte budget.
 
-Users write ``checkmate.tf2``: the same names, under the interface of the distribution ``checkmate-tf``. The 2
-says that it plans the functions and variables of TensorFlow 2.
+Users import ``checkmate.tf2``, which has the same names; the distribution is ``checkmate-tf``. The 2 is for
+TensorFlow 2, whose functions and variables are planned.
 
-Importing this package does not import TensorFlow; the first use of a name does. So listing its plugin is
-fast.
+Importing this package does not import TensorFlow; the first use of a name does. So listing plugins is fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The plugin of this distribution: frontend and executor of ``checkmate trace --tf`` and ``run --tf``."""
+"""The plugin of checkmate-tf: the frontend of ``checkmate trace --tf``, the executor of ``run --tf``."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def checkmate_register_executors() -> list[ExecutorSpec]:
 
 def _trials() -> Sequence[Trial]:
     if "tensorflow" not in sys.modules:
-        # Shows every buffer to the trials: see checkmate_tf.costs.events. TensorFlow reads it when it is
-        # imported.
+        # TensorFlow reads this at import; with it the trials see every buffer (checkmate_tf.costs.events).
         os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
     trials: Sequence[Trial] = _module("adapters.trials").TRIALS
     return trials

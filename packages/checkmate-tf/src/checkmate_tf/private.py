@@ -59,11 +59,11 @@ __all__ = [
 
 FuncGraph = func_graph.FuncGraph
 END_OF_STEP = "checkmate_end_of_step"
-"""Name of an op that runs after all others of a step, before what the step never frees is released."""
+"""Name of the op that runs last in a step; buffers that the step never frees are released after it."""
 _NOT_COPIED = ("_class", "_output_shapes")
-"""Attributes that name other ops of their graph, or that shape inference sets."""
+"""Attributes that copies of an op lack: they name other ops of the graph, or shape inference sets them."""
 _LOWERED = "_lower_using_switch_merge"
-"""Attribute of an op with branches or a loop: TensorFlow replaces it by their ops to run it."""
+"""Attribute of an op with branches or a loop: to run the op, TensorFlow replaces it by the ops inside."""
 
 
 @contextmanager
@@ -211,7 +211,7 @@ def lowered() -> dict[str, Any]:
 def runnable(graph: Any) -> Callable[..., Sequence[tf.Tensor]]:
     """A function of flat tensors that runs a :data:`FuncGraph`, whose inputs and outputs are set.
 
-    Made and called in less than half of the time of a ``tf.function``, which would also trace.
+    Making and calling it takes less than half as long as a ``tf.function``, which would also trace.
     """
     given = graph.inputs[: len(graph.inputs) - len(graph.external_captures)]
     specs, made = ([tf.TensorSpec(t.shape, t.dtype) for t in tensors] for tensors in (given, graph.outputs))
@@ -305,7 +305,7 @@ def called_code(op: tf.Operation) -> str:
 
 
 def resource_specs(handle: tf.Tensor) -> list[tf.TensorSpec]:
-    """Shapes and dtypes of the values behind a resource handle: one for a variable; none if not known."""
+    """Shapes and dtypes of the values behind a resource handle, one for a variable; empty if not known."""
     return [tf.TensorSpec(part.shape, tf.as_dtype(part.dtype)) for part in _behind(handle)]
 
 

@@ -3,7 +3,7 @@
 TensorFlow comes in several distributions with one import name (``tensorflow``, ``tensorflow-cpu``, nightly
 and vendors' builds), so checkmate-tf depends on none of them and looks for any. Steps are captured and
 replayed through names that TensorFlow keeps private (:mod:`checkmate_tf.private`) and that change between
-releases, and Keras must be Keras 3, which came with the oldest release.
+releases. Keras must be Keras 3, which came with the oldest supported release.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def check_model(model: object) -> None:
     """Raise unless this is a model of Keras 3 that runs on TensorFlow.
 
     Keras reads its backend once, from the variable ``KERAS_BACKEND`` or its file of settings, when it is
-    first imported. Nothing is imported here: a model can only come from a Keras that was.
+    first imported. Nothing is imported here: a Keras model exists only if Keras is imported already.
 
     Raises:
         TypeError: if it is not a Keras model.
-        UnsupportedKerasError: if it is of Keras 2, or runs on another backend; names the way out.
+        UnsupportedKerasError: if it is a Keras 2 model, or Keras runs on another backend; says what to do.
     """
     legacy, keras = sys.modules.get("tf_keras"), sys.modules.get("keras")
     if legacy is not None and isinstance(model, legacy.Model):

@@ -57,11 +57,11 @@ class Executor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunnableStep:
-    """A traced step with the variables of its program, and data; made by :meth:`Executor.prepare`.
+    """A traced step with its program's variables, and data to call it; made by :meth:`Executor.prepare`.
 
     Attributes:
         traced: the step.
-        arguments: the arguments of each call.
+        arguments: the data, passed at each call.
     """
 
     traced: TracedFunction

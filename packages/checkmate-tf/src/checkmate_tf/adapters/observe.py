@@ -1,12 +1,11 @@
 """Observe one call of a bound step: the ops that ran, and the live bytes M(t) between their starts.
 
-The profiler sees each kernel with its start, and each allocation and release, on one clock. The kernels of a
+The profiler records, on one clock, the start of each kernel and each allocation and release. The kernels of a
 schedule run one after the other, in several threads, because each waits for the one before. TensorFlow
-releases the inputs of a kernel before it starts those that wait. So the bytes at the start of each heavy
-kernel are exact, and so is their maximum until the next one starts, with one exception: an output that
-nothing reads goes at the same time as the next kernel starts, and was seen to go after it in one of more than
-ten thousand calls. Light ops run as soon as their inputs exist: their small outputs may come early, and the
-small tensors that they read may go early.
+releases the inputs of a kernel before it starts the kernels that wait for it. So the bytes at the start of
+each heavy kernel are exact, and so is their maximum until the next one starts. The exception is an output
+that nothing reads: it is released while the next kernel starts or, in one of more than ten thousand calls,
+after that. Light ops run as soon as their inputs exist: small tensors may be allocated and released early.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ __all__ = ["light_bytes", "observe", "sees_every_buffer"]
 
 
 _TRIES = 3
-"""Recordings of a call: in one of some thousands, the profiler loses an event. The last one counts."""
+"""The most recordings of a call: in one of thousands, the profiler loses an event. The last one counts."""
 _END = -1
-"""Replaces the position of a compute at the end of a step."""
+"""The position that marks the end of a step, in place of a compute's position."""
 
 
 @cache
 def sees_every_buffer() -> bool:
-    """Whether the profiler sees small buffers; :mod:`checkmate_tf.costs.events` says how."""
+    """Whether the profiler sees small buffers, too; :mod:`checkmate_tf.costs.events` says when it does."""
     x = tf.zeros([SMALL // 8])
     with TraceRecorder() as recorder:
         tf.negative(x)
@@ -54,11 +53,11 @@ def observe(
 ) -> Observed | None:
     """Call a bound step once; None if the profiler does not see every buffer.
 
-    ``under`` counts the bytes of the small tensors of the graph, which light ops may read early; ``over``
-    the outputs of all light ops.
+    In the result, ``under`` is the bytes of the graph's small tensors, which light ops may read early;
+    ``over`` is the bytes of the outputs of all light ops.
 
     Args:
-        bound: has run once, so that TensorFlow holds what it keeps between calls.
+        bound: a step that has run once, so that TensorFlow holds what it keeps between calls.
         restore: sets the variables of the step to their values at the start.
         call: runs the step.
         read: results ↦ copies of them and of the variables.

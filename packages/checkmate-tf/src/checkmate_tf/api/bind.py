@@ -1,6 +1,6 @@
 """Bind a traced step to a schedule; every planned step of this package runs as a bound step.
 
-bind: (f, σ) ↦ f̂ with f̂(x) = f(x), bit for bit, whose ops run, and whose buffers are freed, as σ says
+bind: (f, σ) ↦ f̂ with f̂(x) = f(x), bit for bit; f̂ runs ops and frees buffers in the order of σ
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def as_written(method: _Method) -> _Method:
-    """A method that TensorFlow does not convert when it traces a function that calls it."""
+    """Exclude a method from AutoGraph: TensorFlow traces its calls without converting its code."""
     kept: _Method = tf.autograph.experimental.do_not_convert(method)
     return kept
 
@@ -39,7 +39,7 @@ class TracedFunction(TracedStep):
         ordered: TensorFlow's ops, and their relation to ``graph``.
         signature: the arguments that it was traced for.
         function: TensorFlow's ``ConcreteFunction``, which gives the structure of the results.
-        keep: the Python function: what it refers to, as lookup tables, must live as long.
+        keep: the Python function, so that objects it refers to, such as lookup tables, live as long.
     """
 
     ordered: OrderedStep
@@ -54,11 +54,11 @@ class TracedFunction(TracedStep):
 
 
 def bind(traced: TracedFunction, schedule: Schedule) -> BoundStep:
-    """Let a traced step run by a schedule, of a solver or from a file, to the letter.
+    """Bind a traced step to a schedule, from a solver or a file; the step follows it to the letter.
 
-    Every compute runs, in this order, also one whose results nothing reads. A tensor that is freed later than
-    its last reader is held until there. All valid schedules can run. The bound step takes the arguments of
-    the step, and changes its variables as the step itself does.
+    Every compute runs in the schedule's order, even if nothing reads its results. A tensor stays resident
+    until the schedule frees it, even after its last reader. Any valid schedule can run. The bound step takes
+    the same arguments as the step, and changes the same variables.
 
     Raises:
         InvalidScheduleError: if the simulator rejects the schedule for ``traced.graph``.

@@ -44,13 +44,13 @@ def compile(
 
     Args:
         model: a model of Keras 3 on TensorFlow: functional, sequential or subclassed. If it is not built yet,
-            it is built for ``input_spec``. Each plan fixes the variables that are trained.
-        loss: a Keras loss or its name; a list or dict of these for several outputs, which are added; or any
-            callable of (label, prediction); the mean of its result is taken.
+            it is built for ``input_spec``. A plan trains the variables that were trainable when it was made.
+        loss: a Keras loss or its name; a list or dict of these for several outputs, whose losses are added;
+            or any callable of (label, prediction), whose result is averaged.
         optimizer: an optimizer of Keras, or its name. With the precision policy ``mixed_float16`` it is
             wrapped in a ``LossScaleOptimizer``, unless it is one, as ``model.compile`` does.
-        input_spec: ``tf.TensorSpec`` or a sample of the model's inputs, nested as they are. With both specs
-            the plan is made now, so that mistakes show now; otherwise at the first call.
+        input_spec: ``tf.TensorSpec`` or a sample for each input of the model, nested like the inputs. If both
+            specs are given, the plan is made now, so that mistakes show now; else at the first call.
         label_spec: the same for the labels, which are passed to the loss.
         budget: bytes of everything that the iteration holds at once: the model, the optimizer's state, the
             batch, activations, gradients, the workspaces of ops; a size (``"8GiB"``), a share of the plain
@@ -65,9 +65,9 @@ def compile(
         InfeasibleBudgetError: if no schedule was found; names a budget that works.
         UnsupportedModelError: if the model is to be compiled by XLA, or is not built and there is no
             ``input_spec``.
-        UnsupportedKerasError: if it is of Keras 2, or runs on another backend than TensorFlow.
+        UnsupportedKerasError: if it is a Keras 2 model, or Keras does not run on TensorFlow.
         UnsupportedFunctionError: if a shape is not known, or a part can't be planned.
-        LossError: if labels and outputs are not nested as the loss needs it.
+        LossError: if labels and outputs are not nested as the loss requires.
         TypeError, ValueError: if a model, loss or optimizer is of a wrong type, or a setting does not exist.
 
     >>> model = keras.Sequential([keras.Input([4]), keras.layers.Dense(8, "relu"), keras.layers.Dense(1)])
@@ -94,7 +94,7 @@ class CompiledIteration(PlannedFunction):
     def __init__(
         self, model: keras.Model, loss: Loss, optimizer: Any, input_spec: Any, options: Options
     ) -> None:
-        """Build the model and the optimizer's state, if they are not yet; raises as :func:`compile`."""
+        """Build the model and the optimizer's state unless they are built; raises as :func:`compile`."""
         check_model(model)
         refuse_xla(model)
         _build(model, input_spec)
@@ -133,7 +133,7 @@ def iteration(
 def refuse_xla(model: keras.Model) -> None:
     """Raise :class:`UnsupportedModelError` if the user compiled a model by XLA.
 
-    On a GPU Keras sets ``jit_compile`` unasked, so it is ignored there.
+    On a GPU, Keras sets ``jit_compile`` by default, so the flag is ignored there.
     """
     if device_of_this_machine().startswith("CPU") and model.jit_compile:
         raise UnsupportedModelError(

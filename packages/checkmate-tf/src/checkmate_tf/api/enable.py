@@ -28,7 +28,7 @@ from checkmate_tf.releases import check_model
 __all__ = ["PlannedTraining", "disable", "enable", "planned_training"]
 
 _HOOK = "make_train_function"
-"""The method of a Keras model that is replaced on one model, past Keras' tracking: nothing of it is saved."""
+"""The method that we replace on a model object, bypassing Keras' tracking, so that saving ignores it."""
 _log = logging.getLogger(__name__)
 
 
@@ -73,7 +73,7 @@ def enable(model: keras.Model, budget: Budget = AUTO, **settings: Unpack[Setting
 
 
 def disable(model: keras.Model) -> None:
-    """Restore a model's own training; one that is not enabled stays as it is.
+    """Restore a model's own training; do nothing if it is not enabled.
 
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     >>> model.compile("adam", "mse")
@@ -108,7 +108,7 @@ class PlannedTraining(HasPlans[StepPlan]):
         return self._step.plans if self._step is not None and self._is_current else ()
 
     def plan(self, x: Any, y: Any = None, sample_weight: Any = None) -> StepPlan:
-        """The plan for a batch. Only single ops are run.
+        """The plan for a batch, made without running the step; only single ops are run.
 
         ``fit`` uses this plan for batches of the same shapes and dtypes. Keras converts floating-point arrays
         to its own floating-point type. Each tensor may be a ``tf.TensorSpec``.
@@ -153,8 +153,8 @@ class PlannedTraining(HasPlans[StepPlan]):
 def _logs(model: keras.Model, data: Any) -> Any:
     """Run a training step and return its logs; TensorFlow traces this call.
 
-    An optimizer may compute something else until it is built, as ``LossScaleOptimizer`` does. So one trace is
-    enough only if it was built before; where we can't build it, TensorFlow traces once more.
+    Until it is built, an optimizer such as ``LossScaleOptimizer`` may compute something else. So one trace is
+    enough only if the optimizer is built first; where we can't build it, TensorFlow traces once more.
     """
     optimizer = model.optimizer
     built = model.built and all(layer.built for layer in model.layers)
@@ -182,7 +182,7 @@ def _train_function(model: keras.Model, step: PlannedFunction) -> Callable[[Iter
 
 
 def _optional(leaf: Any) -> Any:
-    """The leaf; None replaces a value that a data set may leave out, as in Keras' own train function."""
+    """The leaf, or None in place of a ``tf.experimental.Optional``, as in Keras' own train function."""
     return None if isinstance(leaf, tf.experimental.Optional) else leaf
 
 

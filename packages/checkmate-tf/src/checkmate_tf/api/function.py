@@ -35,7 +35,7 @@ from checkmate_tf.planning.step_plan import StepPlan
 __all__ = ["PlannedFunction", "function"]
 
 _MOST_KINDS = 32
-"""Kinds of arguments whose plans are kept: a plan of 600 ops and its function take 45 MiB of the host."""
+"""The most plans kept, one for each kind of arguments; a plan of 600 ops takes 45 MiB of host memory."""
 _log = logging.getLogger(__name__)
 
 
@@ -62,7 +62,7 @@ def function(
         **settings: :class:`~checkmate_tf.planning.options.Settings`.
 
     Returns:
-        A callable of the same arguments, which plans when it meets a new kind of them.
+        A callable with the same arguments; it plans at the first call with each new kind of arguments.
 
     Raises:
         BudgetError: if the budget can't be read.
@@ -91,7 +91,7 @@ class PlannedFunction(HasPlans[StepPlan]):
     ) -> None:
         """Keep the settings; the function is traced at its first use.
 
-        ``optimizer`` gives the variables that are an optimizer's state, once they exist; reports name them.
+        ``optimizer`` returns the variables of an optimizer's state, once they exist, for reports to name.
         """
         if isinstance(fn, type) or not callable(fn):
             raise TypeError(
@@ -130,7 +130,7 @@ class PlannedFunction(HasPlans[StepPlan]):
 
     @as_written
     def plan(self, *args: Any, **kwargs: Any) -> StepPlan:
-        """The plan for these arguments; a ``tf.TensorSpec`` may replace a tensor. Only single ops are run.
+        """The plan for these arguments; only single ops are run. A ``tf.TensorSpec`` may replace a tensor.
 
         Raises as a call does.
         """
@@ -138,7 +138,7 @@ class PlannedFunction(HasPlans[StepPlan]):
 
     @as_written
     def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
-        """The step that a plan for these arguments would be made for, to run by another schedule."""
+        """Trace the step for these arguments without planning it, to run it by any schedule."""
         with self._options.planning("tracing"):
             signature, _ = Signature.of(args, kwargs)
             function = self._concrete(signature)
@@ -241,7 +241,7 @@ class _Step:
 def _measured_run(
     plan: StepPlan, run: Callable[[Sequence[tf.Tensor]], Any], tensors: Sequence[tf.Tensor]
 ) -> Any:
-    """Run a step whose bytes are not all counted under the memory meter, and warn of its peak."""
+    """Run a step under the memory meter, because some of its bytes are not counted; warn of its peak."""
     names = [op.name for op in plan.traced.uncounted]
     text = f"the bytes of {len(names)} ops depend on data and are not counted, the first is {names[0]!r}"
     measuring = memory_meter(plan.traced.captured.variables, tensors, device=device_of_this_machine())

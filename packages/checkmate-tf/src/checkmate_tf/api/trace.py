@@ -31,10 +31,10 @@ def trace(
 ) -> TracedFunction:
     """Trace one training iteration of a Keras model without running it.
 
-    The variables of the model and of the optimizer are created if they do not exist, and not changed. The
-    arguments are those of :func:`~checkmate_tf.compile`, with both specs; the settings are
-    :class:`~checkmate.framework.TracingSettings`. The default of ``workspaces`` is None here, and
-    ``cost_model`` may name a device that this machine lacks.
+    Variables of the model and of the optimizer are created if missing, and never changed. Arguments are as
+    for :func:`~checkmate_tf.compile`, with both specs. The settings are
+    :class:`~checkmate.framework.TracingSettings`; here ``workspaces`` is None by default, and ``cost_model``
+    may name a device that this machine lacks.
 
     Raises:
         CostError: if the cost model can't price the step; other errors as :func:`~checkmate_tf.compile`.

@@ -2,9 +2,9 @@
 
     function, specs ↦ ConcreteFunction ↦ Grappler ↦ ops o₁ … oₙ, each after the ops that it reads or waits for
 
-Grappler rewrites the step here, because the planned function must be left out of its rewriting: so a replay
-runs the same ops as ``tf.function``. The functions that branches and loops call are captured like the step,
-each with its own ops.
+Grappler rewrites the step here, and must not rewrite the planned function. So a replay runs the same ops
+as ``tf.function``. The functions that branches and loops call are captured like the step, each with its own
+ops.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CONTROL_FLOW = frozenset({"Switch", "Merge", "Enter", "Exit", "NextIteration", 
 
 
 class UnsupportedFunctionError(CheckmateError, ValueError):
-    """A function that can't be planned, with the reason and the way out."""
+    """A function can't be planned; the message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""Form the scalar that a training step differentiates from labels and predictions, as Keras' ``fit`` does.
+"""Compute the scalar loss of labels and predictions, which a training step differentiates, as Keras does.
 
 loss = Σ losses of the outputs + Σ model.losses
 """
@@ -68,7 +68,7 @@ def _mean_of(loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], tf.Tensor]
 
 
 def _of_keras(loss: Loss, output_names: object) -> Callable[[Any, Any], tf.Tensor]:
-    """The loss function that ``model.compile`` would make, which must not change the model: hence a shell."""
+    """The loss function that ``model.compile`` would make; a shell is compiled, to leave the model alone."""
     for leaf in tf.nest.flatten(loss):
         if isinstance(leaf, str):
             keras.losses.get(leaf)

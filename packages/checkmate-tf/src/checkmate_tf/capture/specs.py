@@ -17,13 +17,13 @@ from checkmate_tf.capture.function_capture import UnsupportedFunctionError
 __all__ = ["spec_of", "specs_of"]
 
 _EXAMPLE = 32
-"""The size of a batch in advice."""
+"""The batch size in the advice of error messages."""
 
 
 def specs_of(name: str, given: Any) -> Any:
     """The specs of a sample: tensors, arrays, numbers or specs, nested in tuples, lists and dicts.
 
-    Errors call it by its ``name``.
+    Error messages call the sample ``name``.
 
     Raises:
         UnsupportedFunctionError: if a shape is not known, or a tensor is sparse or ragged.

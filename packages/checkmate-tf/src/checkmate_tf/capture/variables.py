@@ -1,8 +1,8 @@
 """Make the variables that a step creates in its first trace, as metrics do, so that one trace is enough.
 
 TensorFlow traces a function that makes variables twice: first with a conditional initialization of each, then
-without. A variable whose initial value is a function of nothing can be made right away, to the same bits.
-Then one trace is enough, if the step would do the same where the variable existed.
+without. A variable whose initial value depends on nothing can be made right away, with the same bits. Then
+one trace is enough, if the step does the same once the variable exists.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def made_at_once() -> Iterator[None]:
     """Make variables at once inside of this block of a traced function, if this gives the same values.
 
     Raises:
-        UnsupportedFunctionError: if such a variable does not outlive the block, as if each step had its own;
-            ``tf.function`` refuses this, too.
+        UnsupportedFunctionError: if such a variable does not outlive the block, so that each step would make
+            its own; ``tf.function`` refuses this, too.
     """
     made: list[tuple[str, weakref.ref[tf.Variable]]] = []
     with tf.variable_creator_scope(partial(_at_once, made)):

@@ -32,7 +32,7 @@ __all__ = ["Allocation", "Execution", "Trace", "TraceRecorder", "other_profiler_
 _VERBOSE = 3
 """The level at which the profiler records allocations, and ops of any length."""
 _OP = re.compile(r"([^:\s]+):(\w+)")
-"""The executor's name of a run of an op: the op's name, which has no colon, and its type."""
+"""How the executor names a run of an op: the op's name, which has no colon, then ``:`` and its type."""
 
 
 class Execution(NamedTuple):
@@ -121,7 +121,7 @@ class TraceRecorder:
     """
 
     running: ClassVar[bool] = False
-    """Whether one of them is recording."""
+    """Whether a recorder is recording."""
 
     def __init__(self) -> None:
         """Nothing happens before the block is entered."""

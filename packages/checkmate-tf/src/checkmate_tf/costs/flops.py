@@ -46,7 +46,7 @@ def number_format(op: tf.Operation) -> str:
 
 
 def _product(op: tf.Operation) -> int:
-    """2 · |out| · k, with k the extent of the first matrix that the second one shares."""
+    """2 · |out| · k, where k is the dimension that both matrices share."""
     turned = any(op.node_def.attr[name].b for name in ("transpose_a", "adj_x"))
     return 2 * _elements(op.outputs[0]) * int(op.inputs[0].shape[-2 if turned else -1])
 

@@ -24,7 +24,7 @@ __all__ = ["MemoryMeter", "NoStatisticsError", "memory_meter"]
 
 
 class NoStatisticsError(CheckmateError, RuntimeError):
-    """A device's allocator keeps no statistics; the message names the setting that makes it."""
+    """A device's allocator keeps no statistics; the message names the setting to change."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -37,9 +37,9 @@ class MemoryMeter:
         times_s: seconds since entry, float64 ``[n]``, starting at 0.
         bytes: live bytes from each of these times on, int64 ``[n]``, starting at ``base``. On a GPU only the
             end points and the peak are known.
-        held: the most bytes that the allocator had given out during the block, in its own chunks and with all
-            earlier allocations, which is the number that a physical limit bounds. 0 if the allocator keeps no
-            statistics, or gave out nothing.
+        held: the most bytes that the allocator had given out during the block, in whole chunks, earlier
+            allocations included. A physical limit bounds this number. 0 if the allocator keeps no statistics,
+            or gave out nothing.
     """
 
     base: int

@@ -48,7 +48,7 @@ def price(
         graph: without costs.
         groups: the TensorFlow ops behind each op, with static shapes.
         cost_model: a name, or a cost model.
-        profiles: of all ops, for the cost model ``"profiled"``.
+        profiles: op → its profile, for all ops; the cost model ``"profiled"`` needs them.
         loops: loop → the ops that it runs, and how often.
         on_disk: whether the measured roofline of this CPU is kept on disk.
 

@@ -32,10 +32,10 @@ __all__ = ["NoRoomError", "NotMeasurableError", "constant_inputs", "profile_in_t
 _SPENT_S = 0.006
 _LEAST_RUNS = 3
 _LONG_S = 0.5
-"""Seconds after which a longer op is not run again."""
+"""An op whose runs have taken this number of seconds is not run again."""
 _MOST_RUNS = 10
 _PATTERN = 2**16
-"""Random numbers to draw; they are repeated in a tensor."""
+"""The number of random numbers that are drawn; a tensor repeats them."""
 _MOST_CONSTANTS = 64
 _NAME = "measured"
 _NOTHING = OpProfile(seconds=0.0, workspace=0)
@@ -57,13 +57,13 @@ def profile_in_turn(
 
     Floating-point inputs are repeated random numbers. Integers and booleans are zero, so that indices stay in
     range, except a few whose values the graph knows, such as shapes, axes and paddings. The first run of an
-    op is the warm-up; the fastest of three others gives the time, or of fewer if they take longer than half a
-    second: in all 10 ms, or four runs of a longer op. On the CPU time and bytes come from TensorFlow's trace,
-    so that the overhead of the function call is not included.
+    op is the warm-up; the fastest of at least three others gives the time, or of fewer if they take longer
+    than half a second. In all this takes 10 ms, or four runs of a longer op. On the CPU, time and bytes come
+    from TensorFlow's trace, which excludes the overhead of the function call.
 
     Args:
-        ops: with static shapes; without state, resources and functions. Each is taken from the iterable when
-            the one before has run.
+        ops: with static shapes; without state, resources and functions. Each op is taken from the iterable
+            after the previous one has run.
         device: ``"CPU:0"`` or ``"GPU:k"``.
 
     Raises:

@@ -16,8 +16,8 @@ __all__ = ["kinds_of"]
 def kinds_of(traced: TracedGraph, graph: DFGraph, optimizer: Collection[int] = ()) -> tuple[Kind, ...]:
     """The kind of each tensor of a step.
 
-    Its ``graph`` may have further tensors of 0 bytes; ``optimizer`` has the ids of the handles of an
-    optimizer's variables.
+    ``graph`` is the graph of the step, which may have further tensors of 0 bytes; ``optimizer`` has the ids
+    of the variable handles of an optimizer.
     """
     kinds = [Kind.UPDATES] * graph.n_tensors
     for op in traced.graph.ops:

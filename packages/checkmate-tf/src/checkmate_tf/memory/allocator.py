@@ -1,9 +1,9 @@
 """Predict the bytes that a program needs at its peak: live bytes, or the memory of the allocator.
 
 The requests of the program are replayed on a simulated allocator (:mod:`checkmate_tf.memory.bfc`) that has
-one region: each output is requested when its copy runs, and the workspace as one chunk. A buffer that takes
-the place of another one keeps its chunk. What is resident from the start is one chunk behind a gap, as the
-making of variables leaves it. Where chunks come to lie depends on details that the program does not say, so
+one region: each output is requested when its copy runs, and the workspace as one chunk. A buffer that is
+written over another one keeps the chunk. All that is resident from the start is one chunk behind a gap, which
+the creation of variables leaves. The places of chunks depend on details that the program does not contain, so
 several replays are made, and the memory must be enough for each.
 """
 
@@ -28,17 +28,17 @@ Counts = Literal["live", "allocator"]
 _EARLY = 0.005
 """Share of the peak charged for light ops, which wait for nothing and may run early."""
 _EARLIEST = 32
-"""The most small tensors charged for that: 12 were seen in a step of 9,000 ops (DenseNet121)."""
+"""The most small tensors charged for light ops that run early; 12 were seen in 9,000 ops (DenseNet121)."""
 _MARGIN = 0.04
 """Share of the allocator's memory that is added, because light ops run early and kernels request their
-workspaces in pieces, differently in each step. With up to 0.008 more than the replay needs, 4 of 12 plans of
-a U-Net ran out of memory in some of 12 steps; with 0.011 to 0.026, 3 of 360 steps did, all at 0.012; with
-0.02, 2 of about 100 processes on a busy machine."""
+workspaces in pieces, differently in each step. These ran out of memory: with a margin of up to 0.008, 4 of 12
+plans of a U-Net in some of 12 steps; with 0.011 to 0.026, 3 of 360 steps, all at 0.012; with 0.02, 2 of about
+100 processes on a busy machine."""
 _PRECISION = 0.002
-"""Share of the live bytes to which the allocator's memory is found."""
+"""The search for the allocator's memory ends within this share of the live bytes."""
 _GAPS = (0, 1, 2)
-"""Bytes of the gap in the replays, in multiples of the largest resident tensor: there were 2.9 MB of gaps
-where the largest had 1.5 MB."""
+"""Sizes of the gap in the replays, in multiples of the largest resident tensor; gaps of 2.9 MB were seen
+where that tensor had 1.5 MB."""
 _WORKSPACE_FIRST = frozenset({"MaxPoolGrad"})
 """Types of ops whose kernels request their workspace before their outputs, in half of the replays."""
 

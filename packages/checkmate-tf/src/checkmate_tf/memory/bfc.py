@@ -3,13 +3,13 @@
     request    rounded up to multiples of 256 bytes
     chunk      the smallest free one that is large enough, in the lowest bin that has one; bin k holds free
                chunks of 256 · 2ᵏ … 256 · 2ᵏ⁺¹ − 1 bytes
-    split      if the rest of the chunk is as large as the request, or 128 MiB
+    split      if the rest of the chunk is at least as large as the request, or at least 128 MiB
     release    joins the chunk with free neighbours in its region
     region     memory of the device, reserved at once
 
 So a tensor may occupy nearly twice its bytes, and free bytes between tensors may be of no use. Source: the
-documented behaviour of TensorFlow's ``BFCAllocator``; equal to it chunk by chunk
-(``tests/tf/memory/test_bfc.py``).
+documented behaviour of TensorFlow's ``BFCAllocator``; ``tests/tf/memory/test_bfc.py`` compares both, chunk by
+chunk.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GRANULE = 256
 """Bytes: chunks are multiples of it."""
 _BINS = 21
 _LARGEST_REST = 2**27
-"""Bytes that a chunk may have beyond a request."""
+"""Bytes: a chunk is split if at least this rest remains beyond the request."""
 
 
 class OutOfMemoryError(Exception):

@@ -3,12 +3,12 @@
     op ↦ (thread, start, end):      each op once, after those that it reads or waits for
 
 An op that is cheap by its type runs in the thread that made it ready, before all others, the earliest first.
-Of the other ops that become ready together, the thread goes on with the last one, unless it has cheap ones to
-run, and puts the rest into its queue. It takes from its queue the op that came last; a thread that has none
-takes from another one's queue the op that came first. So the executor goes deep first, and updates run once
-their gradients exist, while other threads go on. On a GPU every op is cheap, as only its launch counts.
+When other ops become ready together, the thread runs the last of them next, unless it has cheap ones to run,
+and puts the rest into its queue. A thread takes the newest op of its own queue; if that is empty, the oldest
+op of another thread's queue. So the executor goes deep first, and updates run once their gradients exist,
+while other threads go on. On a GPU every op is cheap, as only its launch counts.
 
-What an op reads is held until it ends, and no op that starts before may write over it.
+The inputs of an op are held until it ends, and no op that starts before its end may write over them.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _CHEAP = ALIASES | {
     *("NoOp", "Shape", "ShapeN", "Size", "Rank", "VariableShape", "BroadcastGradientArgs"),
     "BiasAddGrad",  # mostly part of the kernel for the gradient of a convolution's weights
 }
-"""Types of ops that TensorFlow's executor never gives to another thread, beside sources."""
+"""Types of ops, besides sources, that TensorFlow's executor never gives to another thread."""
 _OVERHEAD_S = 2e-6
-"""Seconds that each op takes beside its kernel."""
+"""Seconds that each op takes in addition to its kernel."""
 _BYTES_PER_S = 1e9
-"""Bytes that an op which was not measured reads and writes in a second."""
+"""The assumed speed of an op that was not measured: bytes read and written per second."""
 
 
 class Run(NamedTuple):
@@ -137,9 +137,9 @@ def plain_program(
 ) -> tuple[Program, dict[tf.Operation, int]]:
     """The program of a step as TensorFlow runs it without a plan, and the workspaces of its ops.
 
-    Where ops run side by side, what the earlier one reads and makes is held until the last one that starts
-    before its end, and its workspace is among the workspaces of the ops that start meanwhile. Run times of
-    ops without a profile are estimated.
+    Where ops run side by side, the inputs and outputs of an op are held until the last op that starts before
+    its end, and its workspace is added to the workspaces of the ops that start meanwhile. Run times of ops
+    without a profile are estimated.
     """
     ops = traced.captured.ops
     inputs = [list(op.inputs) for op in ops]  # TensorFlow takes time to list them

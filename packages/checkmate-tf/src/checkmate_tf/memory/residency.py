@@ -2,10 +2,10 @@
 
     M(k) = Σ buffers that are made by copies ≤ k and are read by copies ≥ k, or returned
 
-The simulator's count is an upper bound of this one, except for the outputs of light ops: here an op writes
-over a dying input where its kernel does. A variable whose old value is still needed is written to another
-place. The bytes that an op's branches hold are counted in the same way, as if their ops replaced the op; the
-branch that holds the most counts.
+The simulator counts at least as many bytes as this module, outputs of light ops aside: here an op writes over
+a dying input if its kernel does. If the old value of a variable is still needed, the new one is written to
+another place. Branches of an op are counted in the same way, as if their ops replaced the op; the branch that
+holds the most counts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _LENT = -1
-"""Replaces the number of an output in the value that a copy lends to a later one."""
+"""The output number of a value that is no output: the workspace that a copy lends to a later one."""
 
 
 class Changes(NamedTuple):
@@ -48,7 +48,7 @@ class Changes(NamedTuple):
 
     Attributes:
         made: buffers that are resident from now on → their bytes.
-        over: the buffer that one of them takes the place of; it is among the freed ones.
+        over: the buffer that one of the made buffers is written over; it is also in ``freed``.
         workspace: bytes that are needed only while the copy runs.
         freed: the buffers that are gone afterwards.
     """
@@ -67,8 +67,7 @@ def resident_bytes(
     Args:
         program: the copies.
         workspaces: bytes that an op needs only while it runs.
-        given: bytes of the inputs that only this program needs, by their numbers: they count until their last
-            read.
+        given: number of an input that only this program needs → its bytes, which count until its last read.
     """
     sizes, seen = dict(_named(given or {})), []
     held = sum(sizes.values())
@@ -129,7 +128,7 @@ def workspaces_of(traced: TracedGraph, profiles: Mapping[tf.Operation, OpProfile
 
 
 def with_lent(traced: TracedGraph, workspaces: Mapping[tf.Operation, int]) -> tuple[Tensor, ...]:
-    """The tensors of a step; one whose maker lends its workspace to a reader is larger by that workspace."""
+    """The tensors of a step; if a maker lends its workspace to a reader, its output grows by that."""
     tensors = list(traced.graph.tensors)
     for before in {b for group in traced.groups for op in group if (b := lender(op)) is not None}:
         t = traced.tensor_of.get(Buffer(before.name, "output", 0))
@@ -139,10 +138,10 @@ def with_lent(traced: TracedGraph, workspaces: Mapping[tf.Operation, int]) -> tu
 
 
 def with_reuses(ordered: OrderedStep, workspaces: Mapping[tf.Operation, int]) -> OrderedStep:
-    """The same step, each op with the input in whose memory it allocates, because kernels write over it.
+    """The same step, in which each op reuses the memory of an input, where its kernels write over one.
 
-    Op v reuses tensor t if the group of v holds no more with t dying in it than without t. A group reuses one
-    tensor at most: the kernel of a sum writes over one of its two inputs.
+    Op v reuses tensor t if the group of v holds no more bytes when t dies in it than without t. A group
+    reuses one tensor at most: the kernel of a sum writes over one of its two inputs.
     """
     graph = ordered.graph
     ops = list(graph.ops)
@@ -169,7 +168,7 @@ class _Memory:
         made: copy → the buffers that it makes, a lent workspace included.
         read: copy → the buffers that it reads.
         released: copy → the buffers that are held until it is over.
-        readers: buffer → the number of copies that will still read it, or until which it is held.
+        readers: buffer → the number of copies that will still read it, or that end a hold on it.
         kept: the buffers that are returned.
     """
 

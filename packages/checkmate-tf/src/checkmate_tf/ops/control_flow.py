@@ -4,8 +4,8 @@
     tf.switch_case(k, fs)(x)   ↦  Case(k, x, branches=fs)
     tf.while_loop(c, f, x)     ↦  While(x, cond=c, body=f):     while c(x): x = f(x)
 
-In a planned step an iteration of a loop begins when the previous one has ended. By default TensorFlow runs
-those parts of up to 32 iterations at once that do not wait for each other, and holds the tensors of all.
+In a planned step an iteration of a loop begins after the previous one ends. By default TensorFlow overlaps
+up to 32 iterations, where their parts do not wait for each other, and holds the tensors of all.
 """
 
 from __future__ import annotations

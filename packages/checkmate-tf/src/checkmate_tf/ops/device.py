@@ -34,9 +34,9 @@ def machine_of(device: str) -> dict[str, str]:
 
 
 def is_limited(device: str) -> bool:
-    """Whether a step runs out of memory where TensorFlow's allocator on a device has no chunk for it.
+    """Whether a device limits TensorFlow's allocator, so that a step fails if it gets no chunk.
 
-    That is so on a GPU. A CPU has more to lend, unless the environment limits the allocator.
+    True on a GPU. On a CPU the allocator gets more memory, unless the environment limits it.
     """
     return device.startswith("GPU") or all(
         os.environ.get(name, "0") not in ("", "0")

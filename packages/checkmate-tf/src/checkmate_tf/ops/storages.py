@@ -61,17 +61,17 @@ TAKE_OVER = frozenset((
 # fmt: on
 """Types of ops, mostly element-wise, that write their output over an input of the same size."""
 TAKE_OVER_SECOND = frozenset({"SparseSoftmaxCrossEntropyWithLogits"})
-"""Ops that write their second output over their first input; with dense labels, not in TensorFlow 2.16."""
+"""Ops that write their second output over their first input. TensorFlow 2.16 does not for dense labels."""
 
 _LENT = {"MaxPoolGrad": ("MaxPool", 1)}
-"""Op → type of its lender, and the input that the lender makes: oneDNN's pooling keeps the positions of the
-largest elements for its gradient."""
+"""Type of an op → type of its lender, and number of the input that the lender makes. oneDNN's pooling keeps
+the positions of the largest elements for its gradient."""
 
 
 def nbytes(tensor: tf.Tensor) -> int:
     """Bytes of a tensor; 0 if its shape is not known, or it is a handle (resource, variant).
 
-    Of strings, only the headers: longer texts are kept elsewhere.
+    For strings, only the headers count; longer texts are stored elsewhere.
     """
     if tensor.dtype in (tf.resource, tf.variant):
         return 0
@@ -132,7 +132,7 @@ def calls_functions(op: tf.Operation) -> bool:
 def is_compiled(op: tf.Operation) -> bool:
     """Whether an op is one kernel because XLA compiles the function that it calls, and writes no variable.
 
-    Keras calls one for each grouped convolution on a CPU.
+    Keras emits such an op for each grouped convolution on a CPU.
     """
     marked = "_XlaMustCompile" in op.node_def.attr and op.node_def.attr["_XlaMustCompile"].b
     return marked and not resources(op)[1]

@@ -2,10 +2,10 @@
 
     budget, reserve ↦ schedule ↦ program ↦ expected bytes ≤ budget, or another reserve
 
-The simulator bounds the bytes of a schedule, without small tensors and without the allocator's chunks. The
-bytes of its program are counted with these, kernel by kernel. Where they exceed the budget, more bytes are
-reserved and the problem is solved again; where no bytes are left to reserve, the schedule of least peak may
-fit.
+The simulator bounds the bytes of a schedule, without small tensors and the allocator's chunks. Both are
+included when the bytes of the program are counted, kernel by kernel. If these exceed the budget, more bytes
+are reserved and the problem is solved again; if no bytes are left to reserve, the schedule of least peak may
+still fit.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _ADVICE_SHARE = 0.3
 _REFINEMENTS = 3
 """How often fewer bytes are reserved, once a plan is within the budget."""
 _UNUSED = 0.01
-"""Share of the budget that fewer reserved bytes must be able to bring to use."""
+"""Fewer bytes are reserved only if that can bring at least this share of the budget to use."""
 _SPARE = 0.002
-"""Share of the budget that may be reserved beyond the small tensors of the traced order, to solve once."""
+"""Share of the budget that is reserved beyond what the traced order needs, so that one solve is enough."""
 _AGAIN_SHARE = 0.3
 """Share of the usual time for solving again from a schedule that is slightly over the budget."""
 _SLIGHT = 32 * SMALL
-"""Bytes that small tensors may make up: the plain step is allowed as many more as its planned order needs, so
-that 100 % of a step of small tensors can be met."""
+"""The peak of the plain step is raised to the need of its traced order if at most these bytes are lacking, so
+that a step of small tensors can meet a budget of 100 %."""
 _REASONS: Mapping[Counts, str] = {
     "live": "small tensors, which are not planned, bring every schedule found over the budget",
     "allocator": "the chunks of TensorFlow's allocator, which are larger than tensors, bring every schedule "
@@ -93,8 +93,8 @@ class Reserve:
     """Bytes of the budget that the solver must leave free, for what the simulator does not count.
 
     Attributes:
-        size: these bytes.
-        over: the most bytes that were too few: with them reserved, the program was over the budget.
+        size: the bytes to reserve.
+        over: the largest reserve that was too small: with it, the program was over the budget.
         start: the schedule of that program, from which the solver starts.
         least: the plan that needs the fewest bytes, if it was looked for.
     """
@@ -122,7 +122,7 @@ class Decision:
 
     Attributes:
         step: the step.
-        plain: the same without recomputation.
+        plain: the step without recomputation.
         budget: in bytes.
         options: the solver and its time limit.
     """
@@ -133,7 +133,7 @@ class Decision:
     options: Options
 
     def plan(self) -> StepPlan:
-        """A plan whose program is expected within the budget.
+        """Find a plan whose program is expected to stay within the budget.
 
         Raises:
             InfeasibleBudgetError: if no schedule was found; names a budget that works.

@@ -15,19 +15,19 @@ __all__ = ["Counts", "Options", "Settings"]
 _LEAST_S = 2.0
 """The least usual seconds of the solver."""
 _OP_S = 1.5e-3
-"""Usual seconds of the solver for each op. In networks of 1,300 to 3,200 ops the rest of 15 seconds made a
-step 0.15 % faster at most, near the least budget 0.4 %."""
+"""Usual seconds of the solver for each op. In networks of 1,300 to 3,200 ops, solving on to 15 seconds made
+a step at most 0.15 % faster, near the least budget 0.4 %."""
 _STEPS = 10
-"""The solver usually takes no less than the time of this many steps."""
+"""The solver usually gets at least the time of this number of training steps."""
 
 
 class Settings(CommonSettings, total=False):
     """Keyword settings of the entry points that solve: the common ones, and these.
 
     Attributes:
-        time_limit: seconds for the solver, for each plan. The default, 10, is used up only if no schedule is
-            found earlier, or the step is large; otherwise 1.5 ms for each op, or the time of 10 steps, is
-            enough.
+        time_limit: seconds for the solver, for each plan; 10 by default. The solver usually takes 1.5 ms for
+            each op, or the time of 10 steps. It takes all of the default only if it finds no schedule
+            earlier, or the step is large.
         counts: the bytes that the budget bounds. ``"live"``: all tensors and workspaces that are alive at
             once. ``"allocator"``: the memory that TensorFlow's allocator needs for them, which is 3 to 30 %
             more, because chunks are larger than tensors and free memory is in pieces. The default is

@@ -37,14 +37,14 @@ class Planner:
     optimizer: Collection[int] = ()
 
     def price(self, function: Any) -> PricedStep:
-        """The step that a plan of a ``ConcreteFunction`` would be made for; raises as :meth:`plan`."""
+        """The priced step that :meth:`plan` would solve for a ``ConcreteFunction``; raises its errors."""
         return price_step(self._trace(function), self.options, self.optimizer)
 
     def plan(self, function: Any, like: StepPlan | None = None) -> StepPlan:
         """The plan of a ``ConcreteFunction`` whose arguments have known shapes.
 
         The earlier plan ``like`` is used again if the step is the same on smaller tensors: the last batch of
-        an epoch needs no solver. A budget that is a share is never smaller than it was there.
+        an epoch needs no solver. A share as the budget never gives fewer bytes than in ``like``.
 
         Raises:
             BudgetError: if the budget can't be read, or the free memory of the device is unknown.

@@ -27,7 +27,7 @@ from checkmate_tf.tracing.step_graph import TracedGraph
 __all__ = ["UNCOUNTED", "PricedStep", "price_step"]
 
 UNCOUNTED: Mapping[Counts, Kind] = {"live": Kind.SMALL, "allocator": Kind.CHUNKS}
-"""The kind of the bytes that the budget bounds and the simulator does not count."""
+"""The kind of the bytes that the budget includes but the simulator does not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -112,7 +112,7 @@ def price_step(traced: TracedGraph, options: Options, optimizer: Collection[int]
 
 
 def _profiles(traced: TracedGraph, options: Options) -> Mapping[tf.Operation, OpProfile]:
-    """Measured seconds and workspaces, if the options ask for any; the ops inside are measured for a loop."""
+    """Measured seconds and workspaces, if the options ask for any; of a loop, the ops inside are measured."""
     if not options.workspaces and options.cost_model != "profiled":
         return {}
     inside = (op for run in traced.loop_runs.values() for op in run.ops)

@@ -35,8 +35,8 @@ class StepPlan(HasPlans["StepPlan"]):
         program: the kernels in the order in which they run.
         plain_peak: predicted bytes of the step as TensorFlow runs it without a plan, counted as the budget
             is. A budget of 60 % is a share of these.
-        expected: bytes that the program is expected to need at its peak, counted kernel by kernel. Live bytes
-            are about as many as the simulator counts, plus small tensors, which the graph leaves out.
+        expected: bytes that the program is expected to need at its peak, counted kernel by kernel. As live
+            bytes, this is about the simulator's peak plus small tensors, which the graph leaves out.
     """
 
     step: PricedStep
@@ -67,7 +67,7 @@ class StepPlan(HasPlans["StepPlan"]):
 
     @property
     def remarks(self) -> Sequence[str]:
-        """The expected peak beside the bounded one, and the ops whose bytes are not counted."""
+        """Lines for reports: the expected peak, and the number of ops whose bytes are not counted."""
         remark = f"{format_bytes(self.expected)} are expected: {_EXPECTED[self.step.counts]}"
         unknown = [op.name for op in self.traced.uncounted]
         if not unknown:

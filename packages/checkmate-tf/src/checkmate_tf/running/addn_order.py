@@ -1,10 +1,10 @@
-"""The order in which ``AddN`` adds up three and more tensors, which depends on what is held.
+"""Keep the order in which ``AddN`` adds up three or more tensors, although it depends on what is held.
 
     AddN(x₀, x₁, x₂ …) = x₀ + x₁ + x₂ + …, or xᵢ + x₁ + … + x₀ + … with the first xᵢ that nothing else needs
 
-The kernel writes over that xᵢ, and exchanges it with x₀. Rounding makes the two sums differ, unless i ≤ 1. So
-that every schedule gives the bits of the traced order, the i of that order is kept: xᵢ is passed first, and
-where the kernel would start with an input after the second one, that input is held.
+The kernel writes over that xᵢ, and so swaps it with x₀. Rounding makes the two sums differ, unless i ≤ 1.
+Every schedule must give the bits of the traced order, so the i of that order is kept: xᵢ is passed first, and
+an input after the second one, with which the kernel would start, is held.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 TensorFlow runs an op as soon as its inputs exist, merges equal ops, and rewrites the functions that it calls.
 So every copy of an op carries its own number, every heavy copy waits for the one before it, and the function
-is called without Grappler. TensorFlow frees a buffer after its last reader; one that is held longer gets one
-more reader, which waits, and for which the next heavy copy waits.
+is called without Grappler. TensorFlow frees a buffer after its last reader. A buffer that is held longer gets
+one more reader, which waits for the end of the hold; the next heavy copy waits for this reader.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class _FunctionWriter:
         return self.made[v.copy][v.output] if v.copy >= 0 else self.given[-1 - v.copy]
 
     def write(self) -> list[str]:
-        """Add all copies; the names of their ops."""
+        """Add all copies; return the names of their ops."""
         with private.emitting(self.graph):
             names = [self._add(k, copy) for k, copy in enumerate(self.program.copies)]
             if self.program.entire:
@@ -119,7 +119,7 @@ class _FunctionWriter:
         return names
 
     def _add(self, k: int, copy: Copy) -> str:
-        """Add copy k; the name of its op."""
+        """Add copy k; return the name of its op."""
         branches = self.branches.get(copy.op.name, ())
         op = private.emit_op(
             self.graph,

@@ -15,9 +15,9 @@ __all__ = ["lean_order"]
 
 
 def lean_order(graph: DFGraph) -> list[int]:
-    """Every op once, each after those whose outputs it reads; of equal ops, the graph's first goes first.
+    """Every op once, after the ops whose outputs it reads; among equals, the graph's first goes first.
 
-    Two results, each added up from a square that is large:
+    Two results, each the sum of a large square:
 
     >>> from checkmate import Op, Tensor
     >>> tensors = [Tensor(name=name, size=size) for name, size in zip("xabcd", (4, 4, 4, 1, 1))]
@@ -63,7 +63,7 @@ class _Progress:
         return sum(tensors[t].size for t in op.outputs) - sum(tensors[t].size for t in freed)
 
     def run(self, v: int) -> Iterator[int]:
-        """Run op v; the ops that now wait for less, or would now free an input."""
+        """Run op v; yield the ops that now wait for fewer inputs, or would now free an input."""
         for t in self.graph.ops[v].outputs:
             for u in self.readers[t]:
                 self.waits[u] -= 1

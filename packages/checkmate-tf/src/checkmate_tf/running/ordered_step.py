@@ -4,7 +4,7 @@
 
 TensorFlow frees a buffer after its last reader. σ may free it later, or never, or make a second copy of it
 while the first one is resident; the value is then held until σ frees it. A compute whose result nothing reads
-runs too. It may read a variable after an overwrite, which does no harm.
+runs, too; it does no harm if such a compute reads a variable after an overwrite.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class OrderedStep:
 
     @classmethod
     def of(cls, traced: TracedGraph, priced: DFGraph) -> OrderedStep:
-        """Move the updates of a step, whose graph is ``priced``, to where they are as early as is safe."""
+        """Move the updates of a step as early as is safe; ``priced`` is its graph with costs."""
         graph, order = with_writes_settled(priced, traced.writes, traced.in_sequence)
         return cls(traced=traced, graph=graph, order=order, starts=addn_starts(traced))
 
     def on(self, traced: TracedGraph, graph: DFGraph) -> OrderedStep:
-        """The same order of another trace of the step, on tensors of other sizes."""
+        """The same order for another trace of the step, whose tensors have other sizes."""
         return replace(self, traced=traced, graph=graph, starts=addn_starts(traced))
 
     @property

@@ -47,7 +47,7 @@ class Copy:
 
 
 class Hold(NamedTuple):
-    """A value that is held until copy number ``until`` has run; the number of copies means: until the end."""
+    """A value held until copy ``until`` has run; if ``until`` is the number of copies, until the end."""
 
     value: Value
     until: int
@@ -63,7 +63,7 @@ class Program:
         lists: the tensor lists of the step.
         ends: for each op of the sequence, the number of the last copy that belongs to it.
         holds: the values that are held, although no other copy may read them.
-        entire: whether copies run that no other copy reads, and no result needs.
+        entire: whether every copy must run, also copies that no other copy reads and no result needs.
     """
 
     copies: tuple[Copy, ...]
@@ -85,9 +85,9 @@ def program(
     Args:
         traced: the step.
         sequence: ops of ``traced.graph``, with repeats; each reads the latest copies of its inputs.
-        late: positions of computes in vain that read variables after their overwrite. Light reads of their
-            own keep the overwritten values from being held for them.
-        starts: op → the input that takes the place of its first one, and vice versa.
+        late: positions of computes in vain that read a variable after its overwrite. They get light reads of
+            their own, so that the overwritten value is not held for them.
+        starts: name of an op → the input that is swapped with its first one.
     """
     writer = _Writer.of(traced, starts or {})
     ends: list[int] = []

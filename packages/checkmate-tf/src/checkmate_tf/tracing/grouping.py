@@ -2,8 +2,8 @@
 
     group = a heavy op, preceded by producers whose results only the group reads
 
-A producer joins where TensorFlow writes the result over the producer's output, since both then need one
-buffer; and where it only prepares an update.
+A producer joins if TensorFlow writes the result over the producer's output, since both then need one buffer,
+or if the producer only prepares an update.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def results_first(groups: Sequence[list[Heavy]], returned: Set[Buffer]) -> list[
     """The groups, reordered: results that do not depend on updates come first.
 
     Metrics may be traced after the updates. A metric reads results of the model, which a schedule may compute
-    again; the updates would have to wait for that, with all gradients held.
+    again; unless metrics come first, the updates wait for that, with all gradients held.
     """
     maker = {b: k for k, group in enumerate(groups) for h in group for b in h.makes}
     needs = [{maker[b] for h in group for b in h.reads if b in maker} - {k} for k, group in enumerate(groups)]

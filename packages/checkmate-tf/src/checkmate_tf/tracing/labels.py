@@ -32,7 +32,7 @@ _ROLES = {
 }
 _VIEWS = ALIASES | {"Cast", "Transpose"}
 _PRODUCTS = frozenset({"MatMul", "BatchMatMulV2", "Einsum"})
-"""Types whose gradients are products, too: the gradient of the input reads the weights."""
+"""Types whose gradients are products, too; the product that reads the weights is the input's gradient."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
-"""Run ops on names of buffers instead of numbers: what each does with tensors and tensor lists.
+"""Run ops on buffers instead of values: which tensors and tensor lists each op makes, reads and shares.
 
     PushBack(l, x) = l + [x]      SetItem(l, i, x): lᵢ = x      GetItem(l, i) = lᵢ
 
-None of these copies a tensor: x and lᵢ are in the same buffer. Values of small integers are followed: they
-count iterations, and number items.
+None of these copies a tensor: x and lᵢ are in the same buffer. Only the values of small integer tensors are
+followed, because they count iterations and index items.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from checkmate_tf.ops.storages import aliased_input, calls_functions, is_source,
 __all__ = ["Buffers", "FollowedOp", "Item", "NotCountedError", "Operand", "TensorList", "items_of"]
 
 _MOST_NUMBERS = 64
-"""Elements of an integer tensor whose values are followed."""
+"""The most elements of an integer tensor whose values are followed."""
 _Numbers: TypeAlias = Any
 """A NumPy array of a few integers or booleans; None = not known."""
 # fmt: off
@@ -37,7 +37,7 @@ _ARITHMETIC: Mapping[str, Callable[..., _Numbers]] = {
 
 
 class NotCountedError(Exception):
-    """An op that makes or reads lists, or loops, in a way that is not followed."""
+    """An op uses lists, or loops, in a way that is not followed, so its bytes are not counted."""
 
 
 class Item(NamedTuple):
@@ -46,7 +46,7 @@ class Item(NamedTuple):
     Attributes:
         buffer: the number of its buffer.
         size: bytes.
-        numbers: its values, if they are few known integers.
+        numbers: its values, if they are known and are a few integers.
     """
 
     buffer: int
@@ -59,8 +59,8 @@ class TensorList:
     """A tensor list.
 
     Attributes:
-        items: the items; None = not set yet. The gradient of a loop in a loop takes lists from lists.
-        changes: buffer → how often it was put in, less how often it was taken out, since this was cleared.
+        items: the items; None = not set yet. The gradient of a loop in a loop has lists as items.
+        changes: buffer → times put in minus times taken out, since this counter was last cleared.
     """
 
     items: list[Item | TensorList | None]
@@ -114,7 +114,7 @@ class Buffers:
 
 
 class FollowedOp:
-    """An op that is followed on names of buffers; it is neither a loop nor a branch.
+    """An op, neither a loop nor a branch, that runs on buffers instead of values.
 
     Attributes:
         type: the type of the op.
@@ -139,11 +139,11 @@ class FollowedOp:
 
     @property
     def passes_on(self) -> bool:
-        """Whether the outputs are the inputs."""
+        """Whether each output is one of the inputs."""
         return bool(self._shared) and None not in self._shared
 
     def run(self, buffers: Buffers, inputs: Sequence[Operand], own: bool) -> list[Operand]:
-        """The outputs; a list that no other op reads is the op's ``own``, and is changed in its place."""
+        """The outputs; ``own`` says that no other op reads the first list, which is then changed in place."""
         if self._source:
             size = 0 if self.type == "Const" else self.sizes[0]
             return [buffers.new(size or 0, self.constant)]
@@ -264,7 +264,7 @@ _ON_LISTS: Mapping[str, Callable[[FollowedOp, Buffers, Sequence[Operand], bool],
     "AddN": _sum,
     "AddV2": _sum,
 }
-"""Ops that make or read lists; the last argument says whether the first list may be changed in its place."""
+"""Ops that make or read lists; the last argument says whether the first list may be changed in place."""
 
 
 def _list(value: Operand) -> TensorList:

@@ -79,7 +79,7 @@ class Needs:
         reads_before: op that overwrites small variables → the reads that must have run before it.
         kept: light ops that are treated as heavy, because the value that they read from a large variable is
             needed after it is overwritten.
-        outdated: further light ops that turned out to be like these.
+        outdated: light ops that were found to need the same, and are not in ``kept`` yet.
         _roots: light op or source → the buffers that its outputs need.
         _heavy_of: name of a heavy op → that op.
         _version: variable → number of its present version.

@@ -27,8 +27,8 @@ class TracedGraph:
     """A step as a graph of Checkmate, and how it corresponds to TensorFlow's ops.
 
     Attributes:
-        captured: the ops.
-        graph: without costs and workspaces.
+        captured: TensorFlow's ops.
+        graph: the graph of Checkmate, without costs and workspaces.
         groups: the heavy ops of each op of the graph, in order.
         tensor_of: buffer → its tensor of the graph.
         writes: op of the graph that updates variables → the versions of large variables that it overwrites.
@@ -77,7 +77,7 @@ class TracedGraph:
 
 
 def trace(captured: Captured) -> TracedGraph:
-    """The graph of a captured step, its costs 0, its updates where they were traced."""
+    """The graph of a captured step, with all costs 0, and with updates where they were traced."""
     lists = tensor_lists_of(captured)
     needs = needs_of(captured.ops, captured.outputs, lists)
     returned = frozenset(b for t in captured.outputs for b in needs.of(t))
@@ -132,13 +132,13 @@ class _Builder:
     writes: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def add_tensor(self, b: Buffer, name: str, size: int) -> int:
-        """Add the tensor of a buffer; its number."""
+        """Add the tensor of a buffer; return its number."""
         self.tensor_of[b] = len(self.tensors)
         self.tensors.append(Tensor(name=name, size=size))
         return self.tensor_of[b]
 
     def add_group(self, group: Sequence[Heavy]) -> None:
-        """Add the op that a group is, and the tensors that it makes."""
+        """Add the op that replaces a group, and the tensors that it makes."""
         made = []
         for b, size in _outliving(group).items():
             made.append(self.add_tensor(b, self._label(b, group[-1].op), size))
@@ -189,7 +189,7 @@ def _returned_scalars(captured: Captured, needs: Needs) -> Iterator[Buffer]:
 
 
 def _with_passes(ops: Sequence[Op], scalars: Sequence[int]) -> tuple[Op, ...]:
-    """The ops; each that the returned scalars, such as the loss, do not need is marked as backward."""
+    """Mark as backward each op that the returned scalars, such as the loss, do not need."""
     if not scalars:
         return tuple(ops)
     needed = set(scalars)

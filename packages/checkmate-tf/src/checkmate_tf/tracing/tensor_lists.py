@@ -1,7 +1,7 @@
-"""Find the bytes of tensor lists and of loops, by running loops on names of buffers instead of numbers.
+"""Find the bytes of tensor lists and of loops, by running loops on buffers instead of values.
 
-A tensor list holds tensors, its *items*; lists share them. A loop with gradients pushes what its iterations
-make to lists, from which the loop of the gradients takes it. So the bytes of a list depend on how often a
+A tensor list holds tensors, its *items*, which lists may share. A loop with gradients pushes the results of
+its iterations to lists, from which the loop of the gradients takes them. A list's bytes depend on how often a
 loop runs, which is known if its condition depends on constants alone, or has a constant limit. If a loop
 holds the same after each iteration, the number of iterations does not matter.
 
@@ -36,9 +36,9 @@ from checkmate_tf.tracing.list_ops import (
 __all__ = ["Key", "LoopRun", "TensorLists", "tensor_lists_of"]
 
 _MOST_STEPS = 2_000_000
-"""The most ops of iterations that are run here, in one step."""
+"""The most ops that are run here for all loops of one step."""
 _SETTLED = 2
-"""A loop that holds the same after this many iterations in a row holds no more after others."""
+"""If a loop holds the same after this number of iterations in a row, further ones add nothing."""
 Key: TypeAlias = tuple[str, int]
 """Name of an op, and number of its output."""
 
@@ -61,8 +61,8 @@ class TensorLists:
 
     Attributes:
         sizes: list, or output of a loop → bytes of its items. Items that several outputs of a loop share have
-            a buffer of their own, numbered from the number of outputs on. Items from before the op count
-            again: they may outlive the tensors that they are. Outputs that the loop passes through count 0.
+            a buffer of their own, numbered after the outputs. Items made before the op count again: the list
+            may outlive the tensors that were put into it. Outputs that the loop passes through count 0.
         refers: list, or output of a loop → the numbers of the op's other buffers that hold its items.
         lends: buffer of shared items → the output through which the items can be held.
         runs: name of a loop → how it runs.
