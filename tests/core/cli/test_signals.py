@@ -266,7 +266,7 @@ def heard(answer, latest=module._latest):
 module._latest = heard
 {MAIN}
 """
-    out, plot = tmp_path / "frontier.json", tmp_path / "frontier.html"
+    out, plot = tmp_path / "frontier.json", tmp_path / "frontier.svg"
     process = start(
         *("sweep", graph, "--budgets", "40,41,42", "--solver", "slow", "--jobs", jobs),
         *("-o", out, "--plot", plot, "--json"),

@@ -32,7 +32,7 @@ WRONG: dict[str, tuple[Callable[..., object], str]] = {
     "no parameter": (lambda model, x: x.mean(), "nothing to train"),
     "graph break": (
         lambda model, x: model(x).mean() * (2 if x.sum() > 0 else 1),
-        r"one graph: .*test_step_refusals\.py",
+        r"one graph: .*test_compile_step_refusals\.py",
     ),
 }
 

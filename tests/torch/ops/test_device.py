@@ -91,8 +91,7 @@ def test_a_device_of_unknown_memory_is_an_error_with_the_way_out() -> None:
 
 
 def test_auto_is_the_bytes_held_and_most_of_those_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    for user in ("api.trace", "planning.decide"):
-        monkeypatch.setattr(f"checkmate_torch.{user}.obtainable_bytes", lambda device: 1000 * KIB)
+    monkeypatch.setattr("checkmate_torch.planning.decide.obtainable_bytes", lambda device: 1000 * KIB)
     assert auto_budget(24 * KIB, 1000 * KIB) == pytest.approx((24 + 1000 * (1 - HEADROOM)) * KIB, abs=1)
     module, x = network(), torch.randn(4, 16)
     compiled = compile(module, "auto")

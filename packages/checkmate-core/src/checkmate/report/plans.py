@@ -179,7 +179,12 @@ class HasPlans(Generic[_Plan]):
     def report(self, measured: Measured | None = None, *, plan: int = -1) -> PeakReport:
         """The use of every byte at the step's peak; prints as a table.
 
-        The peak that a meter measured around one step is printed beside the predicted one.
+        Args:
+            measured: a meter around one step; its peak is printed beside the predicted one.
+            plan: which of :attr:`plans`; default the last.
+
+        Raises:
+            NoPlanError: before the first call with gradients.
         """
         chosen = self._plan(plan)
         peak = measured.peak if measured is not None else None
@@ -195,6 +200,9 @@ class HasPlans(Generic[_Plan]):
         """Each recomputed op, the most expensive first: times computed, bytes saved, extra seconds, and why.
 
         Prints as a table.
+
+        Args:
+            plan: which of :attr:`plans`; default the last.
         """
         chosen = self._plan(plan)
         return explain(chosen.solution, chosen.modules)
@@ -203,6 +211,10 @@ class HasPlans(Generic[_Plan]):
         """Write the plan with the exporter of the file's suffix; return the path.
 
         ``.html`` is a self-contained page, ``.perfetto.json`` a trace; ``checkmate plugins`` lists them all.
+
+        Args:
+            path: of the file to write.
+            plan: which of :attr:`plans`; default the last.
 
         Raises:
             PluginError: if no exporter has this suffix.

@@ -94,8 +94,11 @@ def predicted_snapshot(timeline: Timeline, kinds: Sequence[str] = ()) -> Snapsho
 def measured_snapshot(meter: MemoryMeter) -> Snapshot:
     """The allocations and frees that a meter saw on the CPU.
 
-    For CUDA there is PyTorch's ``torch.cuda.memory._snapshot()``. Call this after the meter's block; the
-    result is as from :func:`predicted_snapshot`.
+    For CUDA there is PyTorch's ``torch.cuda.memory._snapshot()``. The result is as from
+    :func:`predicted_snapshot`.
+
+    Args:
+        meter: a meter whose block has ended.
 
     Raises:
         ValueError: if the meter did not measure the CPU.
