@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import is_typeddict
@@ -35,7 +36,7 @@ def _gaps(name: str, thing: object) -> Iterator[str]:
         yield f"{name}: no docstring"
     if isinstance(thing, type):
         yield from _gaps_of_class(name, thing)
-    elif inspect.isroutine(thing):
+    elif inspect.isroutine(thing) and not isinstance(thing, cached_property):
         for parameter in inspect.signature(thing).parameters.values():
             if parameter.name not in _PASSED_ON and not _names([thing], "Args", parameter.name):
                 yield f"{name}: {parameter.name}"
