@@ -60,6 +60,10 @@ def bind(traced: TracedFunction, schedule: Schedule) -> BoundStep:
     until the schedule frees it, even after its last reader. Any valid schedule can run. The bound step takes
     the same arguments as the step, and changes the same variables.
 
+    Args:
+        traced: from :func:`trace`.
+        schedule: for ``traced.graph``.
+
     Raises:
         InvalidScheduleError: if the simulator rejects the schedule for ``traced.graph``.
 

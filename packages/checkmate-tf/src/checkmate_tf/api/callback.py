@@ -40,6 +40,10 @@ class Budget(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         self._budget, self._settings = budget, settings
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Enable the model, unless it is enabled by this callback; raises as :func:`enable`."""
+        """Enable the model, unless it is enabled by this callback; raises as :func:`enable`.
+
+        Args:
+            logs: Keras passes it; it is not used.
+        """
         if self.training is None or planned_training(self.model) is not self.training:
             self.training = enable(self.model, self._budget, **self._settings)

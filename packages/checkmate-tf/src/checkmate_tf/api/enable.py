@@ -73,7 +73,10 @@ def enable(model: keras.Model, budget: Budget = AUTO, **settings: Unpack[Setting
 
 
 def disable(model: keras.Model) -> None:
-    """Restore a model's own training; do nothing if it is not enabled.
+    """Restore a model's own training.
+
+    Args:
+        model: one that is not enabled stays as it is.
 
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     >>> model.compile("adam", "mse")
@@ -88,7 +91,11 @@ def disable(model: keras.Model) -> None:
 
 
 def planned_training(model: keras.Model) -> PlannedTraining | None:
-    """The object that :func:`enable` returned for a model; None if it is not enabled."""
+    """The object that :func:`enable` returned for a model.
+
+    Args:
+        model: one that is not enabled gives None.
+    """
     owner = getattr(vars(model).get(_HOOK), "__self__", None)
     return owner if isinstance(owner, PlannedTraining) else None
 
@@ -111,7 +118,12 @@ class PlannedTraining(HasPlans[StepPlan]):
         """The plan for a batch, made without running the step; only single ops are run.
 
         ``fit`` uses this plan for batches of the same shapes and dtypes. Keras converts floating-point arrays
-        to its own floating-point type. Each tensor may be a ``tf.TensorSpec``.
+        to its own floating-point type.
+
+        Args:
+            x: inputs; each tensor may be a ``tf.TensorSpec``, here and below.
+            y: labels.
+            sample_weight: weights of the examples.
 
         Raises:
             UnsupportedModelError: if the model runs eagerly, or is not enabled any more.

@@ -31,10 +31,16 @@ def trace(
 ) -> TracedFunction:
     """Trace one training iteration of a Keras model without running it.
 
-    Variables of the model and of the optimizer are created if missing, and never changed. Arguments are as
-    for :func:`~checkmate_tf.compile`, with both specs. The settings are
-    :class:`~checkmate.framework.TracingSettings`; here ``workspaces`` is None by default, and ``cost_model``
-    may name a device that this machine lacks.
+    Variables of the model and of the optimizer are created if missing, and never changed.
+
+    Args:
+        model: as in :func:`~checkmate_tf.compile`.
+        loss: as in :func:`~checkmate_tf.compile`.
+        optimizer: as in :func:`~checkmate_tf.compile`.
+        input_spec: ``tf.TensorSpec`` or a sample, nested as the model's inputs are.
+        label_spec: the same for the labels.
+        **settings: :class:`~checkmate.framework.TracingSettings`. The default of ``workspaces`` is None here,
+            and ``cost_model`` may name a device that this machine lacks.
 
     Raises:
         CostError: if the cost model can't price the step; other errors as :func:`~checkmate_tf.compile`.
@@ -62,8 +68,16 @@ def plan(
 ) -> StepPlan:
     """Plan a training iteration without running it, as :func:`~checkmate_tf.compile` would.
 
-    The arguments are those of :func:`~checkmate_tf.compile`, with both specs. The plan has ``solution``,
-    ``graph``, ``report()``, ``explain()`` and ``save_report(path)``.
+    The plan has ``solution``, ``graph``, ``report()``, ``explain()`` and ``save_report(path)``.
+
+    Args:
+        model: as in :func:`~checkmate_tf.compile`.
+        loss: as in :func:`~checkmate_tf.compile`.
+        optimizer: as in :func:`~checkmate_tf.compile`.
+        input_spec: as in :func:`trace`.
+        label_spec: as in :func:`trace`.
+        budget: as in :func:`~checkmate_tf.compile`.
+        **settings: :class:`~checkmate_tf.planning.options.Settings`.
 
     Raises:
         BudgetError: if the budget can't be read.
