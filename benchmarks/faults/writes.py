@@ -60,7 +60,7 @@ _WRITERS: dict[str, tuple[str, Write]] = {
     "write_schedule": ("x.json", _schedule),
     "solve -o": ("x.json", _command("solve GRAPH --budget 80% --solver heuristics -o FILE")),
     "sweep -o": ("x.json", _command("sweep GRAPH --budgets 80%,90% --solver heuristics -o FILE")),
-    "sweep --plot": ("x.html", _command("sweep GRAPH --budgets 80%,90% --solver heuristics --plot FILE")),
+    "sweep --plot": ("x.svg", _command("sweep GRAPH --budgets 80%,90% --solver heuristics --plot FILE")),
     **{f"show -o {suffix}": (f"x.{suffix}", _command("show GRAPH -o FILE"))
        for suffix in ("html", "dot", "perfetto.json", "svg", "png")},
 }  # fmt: skip
