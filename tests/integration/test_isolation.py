@@ -64,7 +64,7 @@ COMMANDS = {
     "sweep with two jobs": (*SWEEP, "--jobs", "2"),
     "sweep with two jobs of two threads": (*SWEEP, "--jobs", "2", "--threads", "2"),
     **{f"sweep to {name}": (*SWEEP, "--solver", "heuristics", "-o", "OUT.json", "--plot", f"OUT.{name}")
-       for name in ("html", "svg", "png")},
+       for name in ("svg", "png")},
     "plugins": ("plugins",),
     "doctor": ("doctor",),
     "help": ("--help",),
