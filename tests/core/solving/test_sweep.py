@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.graphs import CHAIN
+from tests.core.solving.said import Says, shape
 
 from checkmate import (
     BudgetError,
@@ -35,20 +35,6 @@ from checkmate.testing.strategies import graphs, valid_schedules
 TWICE = [0, 0, *range(1, 8)]
 UNSEEN = replace(CHAIN, ops=tuple(replace(op, cost=2.0) for op in CHAIN.ops))
 """A graph of which no schedule is known from other tests."""
-
-
-@dataclass(frozen=True)
-class Says:
-    """A solver with given answers."""
-
-    answer: Callable[[Problem], Solution]
-
-    def solve(self, problem: Problem) -> Solution:
-        return self.answer(problem)
-
-
-def shape(frontier: Frontier) -> list[tuple[int | None, float, str]]:
-    return [(point.peak, point.cost, point.solver) for point in frontier.points]
 
 
 @st.composite

@@ -6,35 +6,20 @@ import importlib
 import multiprocessing
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.core.graphs import CHAIN
+from tests.core.solving.said import Says, shape
 
-from checkmate import Frontier, Problem, Schedule, ScheduleCache, Solution, SolverError, sweep
+from checkmate import Problem, Schedule, ScheduleCache, Solution, SolverError, sweep
 from checkmate.files.serialize import schedule_bytes
 from checkmate.heuristics import BestHeuristic, KeepAll
 from checkmate.solving.sweep import Failure
-
-
-@dataclass(frozen=True)
-class Says:
-    """A solver with given answers."""
-
-    answer: Callable[[Problem], Solution]
-
-    def solve(self, problem: Problem) -> Solution:
-        return self.answer(problem)
-
-
-def shape(frontier: Frontier) -> list[tuple[int | None, float, str]]:
-    return [(point.peak, point.cost, point.solver) for point in frontier.points]
-
 
 ODD = """
 import os

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-import pickle  # noqa: TID251 - what is written is read here only, to see its layout
+import pickle  # noqa: TID251 - this test alone reads the file, which it has just written
 import pickletools
 from pathlib import Path
 

@@ -39,7 +39,7 @@ class _Settings:
     first_share_close: float = 2 / 3  # of the remaining time, at most, for that MILP at such a gap
     first_share: float = 1 / 6  # of the remaining time, at most, for that MILP at a wider gap
     growing_share: float = 0.75  # of the remaining time, at most, to add moments
-    trying_share: float = 1 / 3  # of what is left of that time, at most, to try which moment is next
+    trying_share: float = 1 / 3  # of the time left to add moments, at most, to choose the next one
     worth: float = 0.005  # a moment is added if it raises the relaxation's bound by this part of it
     few: int = 2  # moments that are tried at least
     many: int = 6  # after this many tries, a moment is tried only if its estimate beats the highest rise
