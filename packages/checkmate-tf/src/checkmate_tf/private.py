@@ -54,6 +54,7 @@ __all__ = [
     "resource_specs",
     "resources",
     "runnable",
+    "traced_shapes",
     "with_autograph",
 ]
 
@@ -219,6 +220,26 @@ def runnable(graph: Any) -> Callable[..., Sequence[tf.Tensor]]:
     name = f"{graph.name}_{framework_ops.uid()}"
     function = atomic_function.from_func_graph(name, graph, {}, signature)
     return lambda *arguments: function.call_flat(*arguments, *graph.external_captures)
+
+
+def traced_shapes(graph: Any, name: str) -> list[tf.TensorShape]:
+    """The shapes that a trace knows of the outputs of an op; empty if it has no such op.
+
+    ``call/name`` is an op of the function that the op ``call`` calls, as Grappler names it in the caller.
+    """
+    try:
+        return [t.shape for t in graph.get_operation_by_name(name).outputs]
+    except KeyError:
+        pass
+    parts = name.split("/")
+    for k in range(1, len(parts)):
+        try:
+            called = graph.get_operation_by_name("/".join(parts[:k])).node_def.attr["f"].func.name
+        except KeyError:
+            continue
+        if called and (function := graph._get_function(called)) is not None:
+            return traced_shapes(function.graph, "/".join(parts[k:]))
+    return []
 
 
 def nodes_of(function: Any, graph: Any) -> tuple[Any, dict[str, str]]:

@@ -9,8 +9,9 @@ ops.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -100,6 +101,7 @@ def capture(function: Any) -> Captured:
         inputs={t.op.name: t for t in graph.inputs},
         outputs=[t.name for t in function.outputs],
         must_run=must_run,
+        shapes=partial(private.traced_shapes, graph),
     )
     library = {f.signature.name: f for f in definition.library.function}
     captured = tuple(function.captured_inputs)
@@ -116,6 +118,7 @@ class _Source:
         inputs: name of a placeholder → a tensor of the same shape and dtype.
         outputs: names of the tensors that are returned.
         must_run: names of the nodes that must run although no node reads them.
+        shapes: name of a node → shapes of its outputs that the trace knows; empty if it knows none.
     """
 
     nodes: Mapping[str, Any]
@@ -123,42 +126,66 @@ class _Source:
     inputs: Mapping[str, tf.Tensor]
     outputs: Sequence[str]
     must_run: Sequence[str]
+    shapes: Callable[[str], Sequence[tf.TensorShape]] = lambda name: ()
 
 
 def _captured(base: Any, source: _Source, library: Mapping[str, Any]) -> Captured:
     """The ops of a source in the graph ``base``, which has the functions of the library."""
     keep = [*source.inputs, *map(_source, source.outputs), *source.must_run]
     tensors: dict[str, tf.Tensor] = {}
-    ops: dict[str, tf.Operation] = {}
+    ops: dict[str, Sequence[tf.Operation]] = {}
     every: list[tf.Operation] = []
     with private.emitting(base):
         for name in _in_order(source.nodes, source.order, keep):
             node = source.nodes[name]
             _refuse(node)
-            made = _shape(base, node, tensors) or [
-                _emitted(base, node, source.inputs.get(name), tensors, ops)
-            ]
-            ops[name] = made[0]  # its own name may differ: names are unique
-            every.extend(made)
-            tensors |= {f"{name}:{k}": t for k, t in enumerate(_results(made, library))}
+            if _only_passes(node):
+                results = [tensors[_tensor(text)] for text in node.input]
+                ops[name] = [t.op for t in results]
+            else:
+                made = _shape(base, node, tensors) or [_emitted(base, node, source, tensors, ops)]
+                results = list(_results(made, library))
+                ops[name] = made[:1]  # its own name may differ: names are unique
+                every.extend(made)
+            tensors |= {f"{name}:{k}": t for k, t in enumerate(results)}
+    inputs = tuple(tensors[f"{name}:0"] for name in source.inputs)
+    outputs = tuple(tensors[name] for name in source.outputs)
+    every = _alive(every, [t.op.name for t in (*inputs, *outputs)])
     return Captured(
         graph=base,
         ops=tuple(every),
-        inputs=tuple(tensors[f"{name}:0"] for name in source.inputs),
+        inputs=inputs,
         captured=(),
         variables=(),
-        outputs=tuple(tensors[name] for name in source.outputs),
+        outputs=outputs,
         branches={op.name: tuple(_branches(op, library)) for op in every if has_branches(op.type)},
         loops={op.name: _loop(op, library) for op in every if op.type in LOOPS},
     )
 
 
+def _only_passes(node: Any) -> bool:
+    """Whether a node passes on tensors and does nothing else, such as the one that a function call leaves.
+
+    As an op it would hold the tensors until the last of them exists.
+    """
+    return node.op == "IdentityN" and not any(text.startswith("^") for text in node.input)
+
+
+def _alive(ops: Sequence[tf.Operation], keep: Iterable[str]) -> list[tf.Operation]:
+    """The ops that those in ``keep``, by name, or ops with effects need; the others would run in vain."""
+    needed, found = set(keep), list[tf.Operation]()
+    for op in reversed(ops):
+        if op.name in needed or private.is_stateful(op):
+            needed.update(t.op.name for t in op.inputs)
+            needed.update(c.name for c in op.control_inputs)
+            found.append(op)
+    return found[::-1]
+
+
 def _results(made: Sequence[tf.Operation], library: Mapping[str, Any]) -> Iterator[tf.Tensor]:
-    """The outputs of the ops that a node became; inputs that it passes on need no node."""
+    """The outputs of the ops that a node became; variables of a loop that never change need no loop."""
     first = made[0]
-    if first.type == "IdentityN" and not first.control_inputs:
-        yield from first.inputs
-    elif first.type in LOOPS:
+    if first.type in LOOPS:
         body = library[loop_functions(first).body.name]
         for k, t in enumerate(first.outputs):
             yield first.inputs[k] if _is_unchanged(body, k) else t
@@ -269,18 +296,18 @@ def _shape(base: Any, node: Any, tensors: Mapping[str, tf.Tensor]) -> list[tf.Op
 def _emitted(
     base: Any,
     node: Any,
-    argument: tf.Tensor | None,
+    source: _Source,
     tensors: Mapping[str, tf.Tensor],
-    ops: Mapping[str, tf.Operation],
+    ops: Mapping[str, Sequence[tf.Operation]],
 ) -> tf.Operation:
     """A node of a ``GraphDef`` in the graph ``base``."""
-    if argument is not None:
+    if (argument := source.inputs.get(node.name)) is not None:
         with base.as_default():
             placeholder = tf.compat.v1.placeholder(argument.dtype, argument.shape, name=node.name)
         private.copy_handle_data(argument, placeholder)
         return placeholder.op
     data = [_tensor(text) for text in node.input if not text.startswith("^")]
-    control = [ops[_source(text)] for text in node.input if text.startswith("^")]
+    control = [op for text in node.input if text.startswith("^") for op in ops[_source(text)]]
     op = private.emit_op(
         base,
         node.op,
@@ -291,6 +318,10 @@ def _emitted(
         device=node.device,
     )
     if node.op in LOOPS or node.op == "ZerosLike":
-        for source, target in zip(op.inputs, op.outputs, strict=True):
-            private.copy_handle_data(source, target)  # TensorFlow's shape inference does not
+        for before, after in zip(op.inputs, op.outputs, strict=True):
+            private.copy_handle_data(before, after)  # TensorFlow's shape inference does not
+    if not all(t.shape.is_fully_defined() for t in op.outputs):
+        for t, shape in zip(op.outputs, source.shapes(node.name), strict=False):
+            if t.shape.is_compatible_with(shape):
+                t.set_shape(shape)
     return op
