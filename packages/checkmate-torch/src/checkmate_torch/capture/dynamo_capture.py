@@ -9,16 +9,24 @@ import logging
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+from torch import nn
 from torch.fx import GraphModule
 
 from checkmate import CheckmateError, UnsupportedModelError
 from checkmate.framework import Options
 from checkmate_torch.ops.device import refuse_graph_capture
-from checkmate_torch.private import Compilation, capture_errors, captured_whole, current_compilation, forget
+from checkmate_torch.private import (
+    Compilation,
+    capture_errors,
+    captured_whole,
+    current_compilation,
+    forget,
+    plain_call,
+)
 
-__all__ = ["NotOneGraphError", "Stop", "TooManyPlansError", "captured", "stopped"]
+__all__ = ["NotOneGraphError", "Stop", "TooManyPlansError", "captured", "captured_model", "stopped"]
 
 _LEVELS = ("debug", "info", "warning", "error", "critical", "exception", "log")
 """Methods that log: a call of one is left out of the graph instead of breaking it."""
@@ -62,6 +70,31 @@ def stopped(run: Callable[..., object], *args: object, **kwargs: object) -> Any:
     return None
 
 
+def captured_model(backend: Backend, **settings: Any) -> Callable[..., object]:
+    """Capture the calls of a module, as :func:`captured` does; the callable gets the module first.
+
+    A loss that the model computes itself is the first output of the graph. Dynamo alone would return the
+    parts of new objects in the order in which the model makes them: those of a cache before the loss.
+    """
+    run = captured(_loss_first, backend, **settings)
+
+    def call(module: nn.Module, *args: object, **kwargs: object) -> object:
+        _, output = cast("tuple[object, object]", run(module, *args, **kwargs))
+        return output
+
+    return call
+
+
+def _loss_first(module: nn.Module, *args: object, **kwargs: object) -> tuple[object, object]:
+    """Where trainers look for the loss, and the output: item or attribute "loss", or the first of a tuple."""
+    output: Any = plain_call(module, *args, **kwargs)
+    if isinstance(output, dict):
+        return output.get("loss"), output
+    if isinstance(output, tuple | list):
+        return (output[0] if output else None), output
+    return getattr(output, "loss", None), output
+
+
 def captured(
     function: Callable[..., object],
     backend: Backend,
@@ -70,7 +103,7 @@ def captured(
     dynamic: bool | None = False,
     in_pieces: bool = False,
 ) -> Callable[..., object]:
-    """Capture a function as one graph for each kind of inputs; :func:`plain_call` captures a module.
+    """Capture a function as one graph for each kind of inputs.
 
     The callable raises :class:`NotOneGraphError` if the code can't be captured (``in_pieces`` allows several
     graphs, and Python code between them), :class:`TooManyPlansError` if it meets more than ``max_plans``

@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from checkmate import InfeasibleBudgetError
 from checkmate.report import Kind
 from checkmate.units import format_bytes
-from checkmate_torch.capture.dynamo_capture import NotOneGraphError, TooManyPlansError, captured
+from checkmate_torch.capture.dynamo_capture import NotOneGraphError, TooManyPlansError, captured_model
 from checkmate_torch.distributed.wrappers import inside_of, refuse_wrappers, run_inside
 from checkmate_torch.optimizer.state import on_steps
 from checkmate_torch.planning.nested_calls.calls import n_outstanding
@@ -223,8 +223,7 @@ class PlannedTraining(Viewable):
         if key not in self._runs:
             refuse_wrappers(inside_of(model))  # DDP around the whole model works
             options = self.options
-            self._runs[key] = captured(
-                plain_call,
+            self._runs[key] = captured_model(
                 self._session,
                 max_plans=options.max_plans,
                 dynamic=options.dynamic,
