@@ -249,7 +249,7 @@ def test_mistakes_are_named(call: Callable[[], object], error: type[Exception], 
         ({"model_type": "nothing"}, {}, "unknown to transformers"),
         ({"architectures": None}, {}, "name the head"),
         ({"quantization_config": {}}, {}, "before quantization"),
-        ({}, {"head": "LlamaForNothing"}, "no class"),
+        ({}, {"head": "NothingForCausalLM"}, "no model"),
         ({}, {"head": "LlamaModel"}, "inputs of LlamaModel are not known"),
     ],
 )

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 
 from checkmate.errors import CheckmateError, CostError, PluginError
-from checkmate.files.disk import replace_file
+from checkmate.files.disk import read_file, replace_file
 from checkmate.model.graph import DFGraph
 from checkmate.plugins.hookspecs import hookimpl
 from checkmate.plugins.loader import (
@@ -90,6 +90,7 @@ __all__ = [
     "exporter_for",
     "hookimpl",
     "installed_plugins",
+    "read_file",
     "register_commands",
     "replace_file",
     "reset",

@@ -5,8 +5,11 @@ Registering the command does not import PyTorch, so that the command line starts
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +32,7 @@ def register(cli: click.Group) -> None:
     """Add the command ``fit``."""
     import click
 
+    existing = click.Path(exists=True)
     output = click.Path(dir_okay=False, writable=True, path_type=Path)
 
     @cli.command(
@@ -39,7 +43,7 @@ def register(cli: click.Group) -> None:
         )
     )
     @click.option("--torch", "program", metavar="MODULE:FACTORY", help="A function of (batch[, sequence]).")
-    @click.option("--hf", metavar="CONFIG.JSON", help="The config of a model of transformers.")
+    @click.option("--hf", type=existing, metavar="CONFIG.JSON", help="The config of a model of transformers.")
     @click.option("--head", metavar="CLASS", help="With --hf: class in transformers; default the config's.")
     @click.option("--lora", metavar="SETTINGS", help="With --hf: train adapters, r=16,targets=q_proj+v_proj.")
     @click.option("--batch", "batches", default="1", show_default=True, metavar="N,…", help="Examples.")
@@ -82,7 +86,7 @@ def _table(asked: dict[str, Any], on_cell: Any) -> FitTable:
     from checkmate_torch.tools.fit.predict import fit
 
     dtype = getattr(torch, _DTYPES[asked["dtype"]]) if asked["dtype"] else None
-    try:
+    with _errors_of(asked["hf"]):
         return fit(
             _factory(asked, dtype),
             _numbers(asked["batches"]),
@@ -95,10 +99,27 @@ def _table(asked: dict[str, Any], on_cell: Any) -> FitTable:
             on_cell=on_cell,
             workspaces=asked["workspaces"] or None,
         )
-    except CheckmateError:
-        raise
-    except ValueError as error:
-        raise ProgramError(str(error)) from error
+
+
+@contextmanager
+def _errors_of(config: str | None) -> Iterator[None]:
+    """Turn a ValueError, and what running the model of a config raises, into one sentence."""
+    with nullcontext() if config is None else _sentences(config):
+        try:
+            yield
+        except CheckmateError:
+            raise
+        except ValueError as error:
+            raise ProgramError(str(error)) from error
+
+
+def _sentences(config: str) -> AbstractContextManager[None]:
+    """As in the module that knows transformers, which is imported without network and hints to its users."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from checkmate_torch.tools.fit.hugging_face import sentences
+
+    return sentences(config)
 
 
 def _factory(asked: dict[str, Any], dtype: torch.dtype | None) -> Any:

@@ -2,29 +2,33 @@
 
     config.json ↦ ((batch, sequence) ↦ (model, inputs, loss))
 
-Nothing is loaded over the network, and no code of a repository is run. A step is that of transformers'
+Nothing is loaded over the network, and no code of a repository is run: models are made of a config's
+:mod:`~checkmate_torch.tools.fit.plain_settings`. A step is that of transformers'
 ``Trainer``: without the cache of keys and values, and with the loss alone from the model's output, so that
 the logits are dropped before the backward pass.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_module_registration_hook
 
-from checkmate.errors import FormatError, MissingDistributionError, install_hint
+from checkmate.errors import CheckmateError, FormatError, MissingDistributionError, install_hint
 from checkmate.framework import ProgramError
 from checkmate_torch.private import unfaked
 from checkmate_torch.tools.fit.optimizers import settings_in
+from checkmate_torch.tools.fit.plain_settings import read_config
 
-__all__ = ["hugging_face_factory"]
+__all__ = ["hugging_face_factory", "sentences"]
 
 _WORDS = (
     *("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration", "ForSeq2SeqLM"),
@@ -33,6 +37,7 @@ _WORDS = (
 """Ends of the names of classes with a label for each word."""
 _LORA = {"r": "r", "alpha": "lora_alpha", "dropout": "lora_dropout", "targets": "target_modules"}
 """Settings of ``lora``, and their names in peft."""
+_MOST_PARTS = 2**17
 
 
 def hugging_face_factory(
@@ -60,26 +65,19 @@ def hugging_face_factory(
         ValueError: if the settings of ``lora`` can't be read.
     """
     facts = _facts_in(Path(config))
-    transformers = _imported("transformers")
-    name = head or next(iter(facts.get("architectures") or []), None)
-    if name is None:
-        raise ProgramError(f"{config} names no architecture: name the head, as AutoModelForCausalLM")
-    made = getattr(transformers, name, None)
-    if not isinstance(made, type):
-        raise ProgramError(
-            f"transformers {transformers.__version__} has no class {name!r}: name another head"
-        )
-    adapters = None if lora is None else _lora_settings(lora)
+    name = head or _head_in(facts, config)
     inputs = _inputs_of(name, facts)
+    build = _builder(name)
+    adapters = None if lora is None else _lora_settings(lora)
 
     def model() -> nn.Module:
-        settings = transformers.AutoConfig.for_model(**facts)
-        settings.dtype = dtype or settings.dtype or torch.float32
-        settings.use_cache = False
-        build = made.from_config if name.startswith("Auto") else made  # type: ignore[attr-defined]
-        with unfaked(), torch.device("meta"), _default(settings.dtype):
-            network: nn.Module = build(settings).train()
-            return network if adapters is None else _with_adapters(network, adapters)
+        with sentences(config), unfaked(), torch.device("meta"), _small():
+            settings = _imported("transformers").AutoConfig.for_model(**facts)
+            settings.dtype = dtype or settings.dtype or torch.float32
+            settings.use_cache = False
+            with _default(settings.dtype):
+                network: nn.Module = build(settings).train()
+                return network if adapters is None else _with_adapters(network, adapters)
 
     def of_words(batch: int, sequence: int) -> tuple[nn.Module, object, Any]:
         return model(), inputs(batch, sequence), _loss_of
@@ -102,24 +100,64 @@ def _default(dtype: torch.dtype | str) -> Iterator[None]:
 
 
 def _facts_in(path: Path) -> dict[str, Any]:
-    """Read and check a config."""
-    path = path / "config.json" if path.is_dir() else path
-    try:
-        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FormatError(f"{path} is no JSON: {error}") from error
-    known = _imported("transformers").CONFIG_MAPPING
-    kind = facts.get("model_type") if isinstance(facts, dict) else None  # type: ignore[redundant-expr]
-    if kind not in known:
+    """Read a config of a model that transformers knows."""
+    facts = read_config(path)
+    if (kind := facts.get("model_type")) not in [*_imported("transformers").CONFIG_MAPPING]:
         raise FormatError(
-            f"{path} has the model_type {kind!r}, unknown to transformers: write a factory for --torch"
-        )
-    if "quantization_config" in facts:
-        raise FormatError(
-            f"{path} has a quantization_config, but quantized weights are not counted: take the config "
-            "of the model before quantization"
+            f"{path} has the model_type {kind!r:.60}, unknown to transformers: write a factory for --torch"
         )
     return facts
+
+
+def _head_in(facts: Mapping[str, Any], config: str | os.PathLike[str]) -> str:
+    """The first of a config's architectures."""
+    match facts.get("architectures"):
+        case [str(name), *_]:
+            return name
+    raise ProgramError(f"{config} names no architecture: name the head, as AutoModelForCausalLM")
+
+
+def _builder(name: str) -> Callable[[Any], nn.Module]:
+    """The function that makes a model of this class of transformers."""
+    transformers = _imported("transformers")
+    made = getattr(transformers, name, None)
+    if isinstance(made, type) and name.startswith("Auto"):
+        return made.from_config  # type: ignore[attr-defined,no-any-return]
+    if isinstance(made, type) and issubclass(made, transformers.PreTrainedModel):
+        return made
+    raise ProgramError(
+        f"transformers {transformers.__version__} has no model {name!r:.60}: name another head"
+    )
+
+
+@contextmanager
+def sentences(config: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what transformers and PyTorch raise for a malformed config into one sentence, without warnings."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except CheckmateError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
+        raise FormatError(f"{config} describes no model that runs: {said}") from error
+
+
+@contextmanager
+def _small() -> Iterator[None]:
+    """Refuse a model of a million modules, which take minutes and gigabytes even without weights."""
+    parts = count()
+
+    def look(*_: object) -> None:
+        if next(parts) > _MOST_PARTS:
+            raise ProgramError(f"the model has more than {_MOST_PARTS:,} modules")
+
+    handle = register_module_module_registration_hook(look)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def _inputs_of(name: str, facts: Mapping[str, Any]) -> Any:
