@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from checkmate.plugins import Solver
-from checkmate_torch import compile, memory_meter
+from checkmate_torch import compile, enable, memory_meter, plan
 
 LARGEST = 48
 
@@ -116,3 +117,98 @@ def test_a_growing_number_needs_no_new_plan(forgetful: Solver) -> None:
             outputs.append(run(tokens, scale)[0])
         assert torch.equal(*outputs)
     assert len(compiled.plans) == 1
+
+
+class Convolutions(nn.Sequential):
+    """PyTorch guards ``batch < 16`` in the kernels of a CPU."""
+
+    def __init__(self) -> None:
+        layers = [layer for _ in range(3) for layer in (nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())]
+        super().__init__(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), *layers)
+
+    def step(self, batch: int) -> None:
+        self(torch.ones(batch, 3, 16, 16)).square().mean().backward()
+        self.zero_grad()
+
+
+class Positions(nn.Module):
+    """A table of positions that is longer than any text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.table = nn.Embedding(9, 32), nn.Parameter(torch.zeros(512, 32))
+        self.mix = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32), nn.Tanh())
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        assert tokens.shape[1] <= 512
+        return self.mix(self.embed(tokens) + self.table[: tokens.shape[1]]).square().mean()
+
+    def step(self, length: int) -> None:
+        self(torch.zeros(4, length, dtype=torch.long)).backward()
+        self.zero_grad()
+
+
+SETTINGS: dict[str, Any] = {"cost_model": "flops", "workspaces": False}
+
+
+@pytest.mark.parametrize(("model", "sizes"), [(Convolutions, (8, 4, 6)), (Positions, (128, 100, 90))])
+@pytest.mark.parametrize("kind", ["bytes", "share"])
+def test_a_smaller_size_keeps_the_budget_of_the_largest(
+    model: type[Any], sizes: tuple[int, ...], kind: str
+) -> None:
+    """The range that PyTorch's guards leave to a size is no size that was seen."""
+    module = model()
+    budget = "85%" if kind == "share" else budget_of(model, sizes[0], "85%")
+    training = enable(module, budget, **SETTINGS)
+    for size in sizes:
+        module.step(size)
+    first, second = training.plans
+    assert second.solution.problem.budget == first.solution.problem.budget
+    assert second.plain_bytes == pytest.approx(first.plain_bytes, rel=0.02)
+
+
+def budget_of(model: type[Any], size: int, share: str) -> int:
+    module = model()
+    training = enable(module, share, **SETTINGS)
+    module.step(size)
+    return training.plans[-1].solution.problem.budget
+
+
+def test_a_share_grows_with_the_largest_step_and_never_falls() -> None:
+    module = Convolutions()
+    training = enable(module, "90%", **SETTINGS)
+    budgets = []
+    for batch in (4, 8, 3):
+        module.step(batch)
+        budgets.append(training.plans[-1].solution.problem.budget)
+    for layer in list(module)[:-2]:
+        layer.requires_grad_(False)
+    module.step(8)
+    assert training.plans[-1].plain_bytes < training.plans[-2].plain_bytes
+    budgets.append(training.plans[-1].solution.problem.budget)
+    alone = [budget_of(Convolutions, batch, "90%") for batch in (4, 8)]
+    assert budgets[0] == alone[0]
+    assert budgets[1] == pytest.approx(alone[1], rel=0.02)
+    assert budgets[1:] == [budgets[1]] * 3
+
+
+def test_sizes_that_were_never_seen_together_are_not_planned_for() -> None:
+    """Batches of a constant number of tokens: their largest batch never comes with the largest length."""
+    module = Positions()
+    training = enable(module, "90%", **SETTINGS)
+    for batch, length in [(32, 16), (8, 64), (2, 256), (32, 16), (7, 64)]:
+        module(torch.zeros(batch, length, dtype=torch.long)).backward()
+        module.zero_grad()
+    peaks = [plan.plain_bytes for plan in training.plans]
+    assert len(peaks) == 3
+    assert max(peaks) <= 1.1 * min(peaks)
+
+
+def test_a_share_is_one_of_the_plain_step_in_plans_and_in_training() -> None:
+    module, tokens = Positions(), torch.zeros(4, 64, dtype=torch.long)
+    module.mix.extend(nn.Dropout(0.1) for _ in range(9))  # replays need their random states
+    ahead = plan(module, tokens, "90%", **SETTINGS)
+    training = enable(module, "90%", **SETTINGS)
+    module(tokens).backward()
+    budget = training.plans[-1].solution.problem.budget
+    assert budget == pytest.approx(ahead.problem.budget, rel=0.01)

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from checkmate import Budget, UnsupportedModelError
 from checkmate_torch.optimizer.updates import settings_of
+from checkmate_torch.planning.decide import Whole
 from checkmate_torch.planning.options import Options, TrainingStepSettings, split_settings
 from checkmate_torch.planning.planner import Planner
 from checkmate_torch.planning.step_plan import GivenSchedule, StepPlan, Viewable
@@ -94,6 +95,7 @@ class CompiledStep(Viewable):
         self._step, self._options, self._given = step, options, given
         self._updates = step.updates()
         self._plans: list[StepPlan] = []
+        self._whole = Whole()
         self._settings: Hashable = None
         self._called = 0
         self._run: Callable[..., Any]
@@ -113,7 +115,9 @@ class CompiledStep(Viewable):
             if self._settings is not None:
                 self._updates = self._step.updates()
             self._settings = settings
-            step = UnbrokenStep.of(self._step, self._updates, self._options, self._given)
+            step = UnbrokenStep.of(
+                self._step, self._updates, self._options, given=self._given, whole=self._whole
+            )
             planner = Planner(step=step, plans=self._plans)
             self._run = self._step.captured(planner, self._options.max_plans)
         updates = self._updates

@@ -9,8 +9,9 @@ guard gives calls with larger sizes a plan of their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -18,7 +19,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch.fx import Node
 
-from checkmate_torch.private import current_value, declared_maximum, limit, sole_symbol, symbols_in, value_at
+from checkmate_torch.private import (
+    allowed_maximum,
+    current_value,
+    declared_maximum,
+    limit,
+    sole_symbol,
+    symbols_in,
+    value_at,
+)
 
 if TYPE_CHECKING:
     import sympy
@@ -32,11 +41,15 @@ __all__ = [
     "largest",
     "planned_sizes",
     "planning_for",
+    "planning_for_present",
+    "present_sizes",
     "typical",
 ]
 
 Sizes = tuple[tuple[int, ...], ...]
 """The shapes of the tensors among the inputs of a graph, in order."""
+_TOGETHER = 1.25
+"""A plan is for the largest of each size if their product is at most this many times one that was seen."""
 _earlier: ContextVar[Mapping[sympy.Symbol, int]] = ContextVar("_earlier", default=MappingProxyType({}))
 
 
@@ -82,6 +95,12 @@ def planned_sizes(inputs: Sequence[object]) -> Sizes:
     return tuple(tuple(map(largest, shape)) for shape in _shapes(inputs))
 
 
+def present_sizes(inputs: Sequence[object]) -> Sizes:
+    """The sizes of this call, where declared maxima count as its sizes."""
+    with planning_for_present():
+        return planned_sizes(inputs)
+
+
 def covers(inputs: Sequence[object], earlier: Sizes) -> bool:
     """Whether a graph with these inputs, planned for ``earlier`` sizes, takes inputs of those sizes, too."""
     pairs = _pairs(inputs, earlier)
@@ -99,12 +118,27 @@ def are_within(sizes: Sizes, others: Sizes) -> bool:
 
 @contextmanager
 def planning_for(inputs: Sequence[object], earlier: Sequence[Sizes]) -> Iterator[None]:
-    """Within the block, plan for the largest sizes of earlier graphs whose inputs have the same ranks."""
-    values: dict[sympy.Symbol, int] = {}
-    for sizes in earlier:
-        for size, most in _pairs(inputs, sizes):
-            if (symbol := sole_symbol(size)) is not None:
-                values[symbol] = max(values.get(symbol, 0), most)
+    """Within the block, plan for the sizes of this call and for those of earlier graphs.
+
+    That is for the largest of each size, except where the largest never came together: 32 texts of 64 words
+    and 8 texts of 256 words have a plan each, and none is made for 32 texts of 256 words.
+    """
+    values = _values(inputs, present_sizes(inputs))
+    for other in sorted((_values(inputs, sizes) for sizes in earlier), key=_volume, reverse=True):
+        both = {symbol: max(size, other.get(symbol, 0)) for symbol, size in values.items()}
+        if _volume(both) <= _TOGETHER * max(_volume(values), _volume(other)):
+            values = both
+    with _planning_for(values):
+        yield
+
+
+def planning_for_present() -> AbstractContextManager[None]:
+    """Within the block, plan for the sizes of this call, whatever sizes earlier graphs had."""
+    return _planning_for({})
+
+
+@contextmanager
+def _planning_for(values: Mapping[sympy.Symbol, int]) -> Iterator[None]:
     token = _earlier.set(values)
     try:
         yield
@@ -126,5 +160,21 @@ def _pairs(inputs: Sequence[object], sizes: Sizes) -> list[tuple[int | torch.Sym
     ]
 
 
+def _values(inputs: Sequence[object], sizes: Sizes) -> dict[sympy.Symbol, int]:
+    """The value of each symbol among the sizes of the inputs, if the inputs have the given sizes."""
+    values: dict[sympy.Symbol, int] = {}
+    for size, most in _pairs(inputs, sizes):
+        if (symbol := sole_symbol(size)) is not None:
+            values[symbol] = max(values.get(symbol, 0), most)
+    return values
+
+
+def _volume(values: Mapping[sympy.Symbol, int]) -> int:
+    return math.prod(values.values()) if values else 0
+
+
 def _so_far(size: torch.SymInt, symbol: sympy.Symbol) -> int:
-    return max(current_value(size, symbol), _earlier.get().get(symbol, 0))
+    """The largest value so far of a symbol of a size, among those for which the graph is right."""
+    now, earlier = current_value(size, symbol), _earlier.get().get(symbol, 0)
+    allowed = allowed_maximum(size, symbol)
+    return max(now, earlier if allowed is None else min(earlier, allowed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -20,10 +20,28 @@ from checkmate_torch.ops.device import obtainable_bytes
 from checkmate_torch.planning.options import Options
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
-__all__ = ["LEAST_S", "budget_bytes", "decide_step", "least_memory", "price_step"]
+__all__ = ["LEAST_S", "Whole", "budget_bytes", "decide_step", "least_memory", "price_step"]
 
 LEAST_S = 2.0
 """Seconds to search for the least peak; also the shortest time limit for solving one of several graphs."""
+
+
+@dataclass(slots=True)
+class Whole:
+    """What a budget is a share of: the largest peak of plain PyTorch among the steps so far.
+
+    So the bytes of a share never fall, and a later step that needs no more has no smaller budget.
+
+    Attributes:
+        size: in bytes.
+    """
+
+    size: int = 0
+
+    def grown(self, peak: int) -> int:
+        """The size, now that a step of this plain peak is known."""
+        self.size = max(self.size, peak)
+        return self.size
 
 
 def price_step(options: Options, traced: TracedGraph, nodes: Sequence[Node | None]) -> TracedGraph:

@@ -18,10 +18,19 @@ from torch.optim import Optimizer
 
 from checkmate import InfeasibleBudgetError
 from checkmate.report import Kind
-from checkmate.units import format_bytes
+from checkmate.units import format_bytes, parse_budget
 from checkmate_torch.capture.dynamo_capture import NotOneGraphError
-from checkmate_torch.ops.sizes import Sizes, are_within, covers, planned_sizes, planning_for
+from checkmate_torch.ops.sizes import (
+    Sizes,
+    are_within,
+    covers,
+    planned_sizes,
+    planning_for,
+    planning_for_present,
+    present_sizes,
+)
 from checkmate_torch.optimizer.state import States, calls_the_model
+from checkmate_torch.planning.decide import Whole
 from checkmate_torch.planning.nested_calls.calls import NestedCalls
 from checkmate_torch.planning.nested_calls.joint_budget import decide_together
 from checkmate_torch.planning.options import Options, Warnings
@@ -59,6 +68,7 @@ class Session:
         states: the bytes of optimizers' states so far.
         gradient_bytes: bytes of gradients that are held while the graphs run, if the model is unknown.
         ignores_gradients: whether held gradients are not counted, because no plan has room for them.
+        whole: what a budget may be a share of.
         warnings: about what exceeds the budget.
         calls: the planned calls of each step.
     """
@@ -73,6 +83,7 @@ class Session:
     states: States = field(default_factory=States, repr=False)
     gradient_bytes: int = 0
     ignores_gradients: bool = False
+    whole: Whole = field(default_factory=Whole, repr=False)
     warnings: Warnings = field(init=False, repr=False)
     calls: NestedCalls = field(init=False, repr=False)
 
@@ -89,11 +100,20 @@ class Session:
             module=self.module,
             calls=self.calls,
             gradient_bytes=self.gradient_bytes,
+            whole=self.whole,
         )
         shown = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
+        planner = Planner(step=step, plans=self.plans)
         with planning_for(shown, self.sizes):
-            call = Planner(step=step, plans=self.plans)(gm, example_inputs)
-            self._note_sizes(shown)
+            try:
+                call = planner(gm, example_inputs)
+                self._note_sizes(shown)
+            except InfeasibleBudgetError:
+                if planned_sizes(shown) == present_sizes(shown):
+                    raise
+                with planning_for_present():
+                    call = planner(gm, example_inputs)
+                    self._note_sizes(shown)
         return refusing_double_backward(call)
 
     def _note_sizes(self, inputs: Sequence[object]) -> None:
@@ -142,11 +162,15 @@ class Session:
     def charge(self, kind: Kind, size: int, options: Options | None = None) -> bool:
         """Charge ``size`` bytes of a kind in all plans so far; False if one would then exceed the budget."""
         options = options or self.options
-        charged = [plan.charged(kind, size, options) for plan in self.plans]
+        more = max((size - plan.account.fixed.get(kind, 0) for plan in self.plans), default=0)
+        whole = self.whole.size + max(0, more)  # plain PyTorch holds them too
+        budget = parse_budget(options.budget, whole) if options.is_share and self.plans else None
+        charged = [plan.charged(kind, size, budget) for plan in self.plans]
         plans = [plan for plan in charged if plan is not None]
         if len(plans) < len(charged):
             return False
         self.plans[:], self.options = plans, options
+        self.whole.grown(whole)
         return True
 
     def count_states(self, optimizer: Optimizer) -> Options | None:

@@ -16,10 +16,9 @@ from checkmate import (
 )
 from checkmate.framework import differences
 from checkmate.report import Account, HasPlans, Kind
-from checkmate.units import format_bytes, parse_budget
+from checkmate.units import format_bytes
 from checkmate_torch.memory.account import module_of
 from checkmate_torch.memory.snapshot import Snapshot, predicted_snapshot
-from checkmate_torch.planning.options import Options
 from checkmate_torch.running.fusing import Fusion
 from checkmate_torch.running.graph_writer import Watch
 from checkmate_torch.tracing.traced_graph import TracedGraph
@@ -73,20 +72,20 @@ class StepPlan:
         charged = self.solution.problem.graph.fixed_size - self.fusion.timeline.graph.fixed_size
         return self.fusion.timeline.peak + charged
 
-    def charged(self, kind: Kind, size: int, options: Options) -> StepPlan | None:
+    def charged(self, kind: Kind, size: int, budget: int | None) -> StepPlan | None:
         """The plan with at least ``size`` bytes of a kind held throughout; None if the budget has no room.
 
         Args:
             kind: the use of the bytes.
             size: bytes.
-            options: how it was planned. A budget that is a share grows with the peak of plain PyTorch.
+            budget: bytes; None = its own.
         """
         fixed = dict(self.account.fixed)
         more = size - fixed.get(kind, 0)
         if more <= 0:
             return self
         problem, plain = self.solution.problem, self.plain_bytes + more
-        budget = parse_budget(options.budget, plain) if options.is_share else problem.budget
+        budget = problem.budget if budget is None else budget
         if self.solution.schedule is None or self.peak + more > budget:
             return None
         graph = replace(problem.graph, fixed_size=problem.graph.fixed_size + more)

@@ -5,9 +5,10 @@ The symbolic shapes take long to import, so the functions that need them import 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
@@ -15,14 +16,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 if TYPE_CHECKING:
     import sympy
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from torch.utils._sympy.value_ranges import ValueRanges
 
 _LARGEST_SIZE = 2**40
 """A larger maximum counts as none: sizes that depend on data get the largest integer, or a power of it."""
+_declared: WeakKeyDictionary[ShapeEnv, Mapping[sympy.Symbol, int]] = WeakKeyDictionary()
+"""The declared maxima of each capture."""
 
 __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "TorchDispatchMode",
+    "allowed_maximum",
     "current_value",
     "declared_maximum",
     "fake_mode",
@@ -73,14 +79,42 @@ def sole_symbol(size: object) -> sympy.Symbol | None:
 
 
 def declared_maximum(size: torch.SymInt, symbol: sympy.Symbol) -> int | None:
-    """The largest value that a symbol of a size may take; None if there is no maximum."""
+    """The largest value of a symbol of a size that ``mark_dynamic`` declares; None if there is none.
+
+    If the symbol depends on data, the largest that a check or an op allows.
+    """
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    shapes = size.node.shape_env
+    if symbol_is_type(symbol, SymT.UNBACKED_INT):
+        return allowed_maximum(size, symbol)
+    if shapes not in _declared:
+        _declared[shapes] = dict(_declarations(shapes))
+    return _declared[shapes].get(symbol)
+
+
+def _declarations(shapes: ShapeEnv) -> Iterator[tuple[sympy.Symbol, int]]:
+    """The symbols of inputs whose maximum ``mark_dynamic`` declares, with the maximum."""
+    for tracked in shapes.tracked_fakes or ():
+        constraints = getattr(tracked.symbolic_context, "constraint_sizes", None) or ()
+        for size, constraint in zip(getattr(tracked.fake, "shape", ()), constraints, strict=False):
+            most = _finite(constraint.vr) if hasattr(constraint, "vr") else None
+            if most is not None and (symbol := sole_symbol(size)) is not None:
+                yield symbol, most
+
+
+def allowed_maximum(size: torch.SymInt, symbol: sympy.Symbol) -> int | None:
+    """The largest value of a symbol of a size that all guards and checks so far allow; None if any."""
+    known = size.node.shape_env.var_to_range.get(symbol)
+    return None if known is None else _finite(known)
+
+
+def _finite(values: ValueRanges[Any]) -> int | None:
     import sympy
     from torch.utils._sympy.numbers import int_oo
 
-    known = size.node.shape_env.var_to_range.get(symbol)
-    if known is None or known.upper in (int_oo, sympy.oo) or known.upper > _LARGEST_SIZE:
-        return None
-    return int(known.upper)
+    most = values.upper
+    return None if most in (int_oo, sympy.oo) or most > _LARGEST_SIZE else int(most)
 
 
 def current_value(size: torch.SymInt, symbol: sympy.Symbol) -> int:

@@ -17,6 +17,7 @@ from checkmate.units import format_bytes
 from checkmate_torch.distributed.wrappers import bucket_bytes
 from checkmate_torch.memory.account import ResidentBytes, named
 from checkmate_torch.memory.plain_step import plain_step_of_graph
+from checkmate_torch.ops.sizes import planned_sizes, planning_for_present, present_sizes
 from checkmate_torch.planning.decide import LEAST_S, budget_bytes, decide_step, least_memory
 from checkmate_torch.planning.fusing import Fusing
 from checkmate_torch.planning.nested_calls.calls import Earlier, NestedCalls, PlannedCall
@@ -58,10 +59,16 @@ class SplitStep(Step):
         if continues or (loss is None and returns_loss(gm)):
             loss = 0
         earlier = Earlier.beside(inputs)
+        plain = plain_now = plain_step_of_graph(gm, inputs, loss=loss) if self.given is None else None
+        shown = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
+        if self.options.is_share and planned_sizes(shown) != present_sizes(shown):
+            with planning_for_present():
+                plain_now = plain_step_of_graph(gm, inputs, loss=loss)
         return Captured(
             inputs=inputs,
             holdings=self._holdings(inputs, earlier),
-            plain=plain_step_of_graph(gm, inputs, loss=loss) if self.given is None else None,
+            plain=plain,
+            plain_now=plain_now,
             loss=loss,
             continues=continues,
             earlier=earlier,
@@ -80,13 +87,18 @@ class SplitStep(Step):
     def price(self, joint: Joint, captured: Captured, fusing: Fusing | None) -> PricedStep:
         """Trace the joint graph with the loss as an op at the boundary."""
         traced, bare = self.traced_and_priced(partial(self._trace, joint, captured), fusing)
-        traced, plain, holdings = self.with_given_costs(traced), captured.plain, captured.holdings
+        traced, holdings = self.with_given_costs(traced), captured.holdings
+        peaks = [
+            None if plain is None else plain.peak_beside(bare.graph, bare.nodes, holdings.size)
+            for plain in (captured.plain, captured.plain_now)
+        ]
         return PricedStep(
             captured=captured,
             traced=traced,
             holdings=holdings,
             account=holdings.account(traced),
-            plain_peak=None if plain is None else plain.peak_beside(bare.graph, bare.nodes, holdings.size),
+            plain_peak=peaks[0],
+            peak_now=peaks[1],
             decision=self.calls.decision(traced.graph, captured.earlier.depth),
         )
 
@@ -123,7 +135,7 @@ class SplitStep(Step):
         options = self.options
         if room is not None:
             options = replace(options, budget=room, time_limit=max(LEAST_S, options.time_limit / 4))
-        allocated, whole = step.holdings.allocated(), step.plain_share
+        allocated, whole = step.holdings.allocated(), self._whole(step)
         return decide_step(options, step.graph, step.account, allocated, plain_peak=whole, throw=throw)
 
     def _decide_for_repeats(self, step: PricedStep, boundary: int) -> Solution:
@@ -152,8 +164,11 @@ class SplitStep(Step):
         return Solution.found(problem, timeline, solver="least-memory")
 
     def _budget(self, step: PricedStep) -> int:
-        whole = keep_all_peak(step.graph) if step.plain_share is None else step.plain_share
-        return budget_bytes(self.options, step.holdings.allocated(), whole)
+        return budget_bytes(self.options, step.holdings.allocated(), self._whole(step))
+
+    def _whole(self, step: PricedStep) -> int:
+        """The bytes that a budget may be a share of, now that this step is known."""
+        return self.whole.grown(keep_all_peak(step.graph) if step.peak_now is None else step.peak_now)
 
     def emit(self, step: PricedStep, solution: Solution, schedule: Schedule, fusion: Fusion | None) -> Halves:
         """Two graphs, whose runs are noted, so that calls inside of each other are known."""

@@ -20,6 +20,7 @@ from checkmate.report import Account
 from checkmate_torch.memory.account import ResidentBytes
 from checkmate_torch.memory.plain_step import PlainStep
 from checkmate_torch.optimizer.whole_step import StepGraph, without_late_reads
+from checkmate_torch.planning.decide import Whole
 from checkmate_torch.planning.fusing import Fusing, priced_with_chains
 from checkmate_torch.planning.nested_calls.calls import Decision, Earlier
 from checkmate_torch.planning.options import Options
@@ -40,6 +41,7 @@ class Captured:
         inputs: example inputs; real tensors, except in a trace ahead.
         holdings: what is resident while the graph runs.
         plain: the step as eager PyTorch runs it; None = it can't be followed.
+        plain_now: the same with the sizes of this call, where it is planned for larger ones, too.
         loss: bytes of the caller's loss; None = unknown, 0 = the graph computes it.
         continues: whether the graph ends at a graph break, so that others follow.
         earlier: the calls whose backward passes are due.
@@ -48,6 +50,7 @@ class Captured:
     inputs: Sequence[object]
     holdings: ResidentBytes
     plain: PlainStep | None
+    plain_now: PlainStep | None = None
     loss: int | LossBytes | None = 0
     continues: bool = False
     earlier: Earlier = field(default_factory=Earlier)
@@ -63,6 +66,7 @@ class PricedStep:
         holdings: what is resident while it runs.
         account: the use of each byte of its graph.
         plain_peak: predicted peak of plain PyTorch, in bytes; None = it is unknown.
+        peak_now: the same with the sizes of this call.
         plain: PyTorch's own order, if it is not the base order.
         updates: the updates of the optimizer, if they are part of the graph.
         decision: made for this graph together with the other calls of its step, if there is one.
@@ -73,6 +77,7 @@ class PricedStep:
     holdings: ResidentBytes
     account: Account
     plain_peak: int | None
+    peak_now: int | None = None
     plain: PlainOrder | None = None
     updates: StepGraph | None = None
     decision: Decision | None = None
@@ -81,15 +86,6 @@ class PricedStep:
     def graph(self) -> DFGraph:
         """Its priced graph."""
         return self.traced.graph
-
-    @property
-    def plain_share(self) -> int | None:
-        """The bytes that a budget may be a share of: plain PyTorch's peak, and the states for replays.
-
-        No plan can do without these random states, which plain PyTorch does not need.
-        """
-        states = self.graph.fixed_size - self.holdings.size
-        return None if self.plain_peak is None else self.plain_peak + states
 
     def schedule(self, solution: Solution) -> Schedule:
         """The schedule of a solution, without ops that would read a parameter after its update in vain."""
@@ -104,10 +100,12 @@ class Step(ABC):
     Attributes:
         options: how to plan.
         given: a schedule to follow instead of deciding.
+        whole: what a budget may be a share of.
     """
 
     options: Options
     given: GivenSchedule | None = None
+    whole: Whole = field(default_factory=Whole)
 
     @abstractmethod
     def capture(self, gm: GraphModule, inputs: Sequence[object]) -> Captured:

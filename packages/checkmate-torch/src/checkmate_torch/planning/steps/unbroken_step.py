@@ -30,7 +30,7 @@ from checkmate_torch.optimizer.meta_step import optimizer_bytes
 from checkmate_torch.optimizer.separable import UnsupportedOptimizerError
 from checkmate_torch.optimizer.updates import ParameterUpdate, Updates
 from checkmate_torch.optimizer.whole_step import join_loss, renamed, with_updates
-from checkmate_torch.planning.decide import decide_step
+from checkmate_torch.planning.decide import Whole, decide_step
 from checkmate_torch.planning.fusing import Fusing
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.planner import Planner
@@ -140,11 +140,17 @@ class UnbrokenStep(Step):
 
     @classmethod
     def of(
-        cls, step: WholeStep, updates: Updates, options: Options, given: GivenSchedule | None = None
+        cls,
+        step: WholeStep,
+        updates: Updates,
+        options: Options,
+        *,
+        given: GivenSchedule | None = None,
+        whole: Whole | None = None,
     ) -> Self:
         """How to plan a whole step, with the bytes that its optimizer keeps now."""
         options = replace(options, optimizer_bytes=optimizer_bytes(updates.optimizer))
-        return cls(module=step.model, updates=updates, options=options, given=given)
+        return cls(module=step.model, updates=updates, options=options, given=given, whole=whole or Whole())
 
     def capture(self, gm: GraphModule, inputs: Sequence[object]) -> Captured:
         """Find out what is resident, and what plain PyTorch needs."""
@@ -204,7 +210,7 @@ class UnbrokenStep(Step):
             step.account,
             step.holdings.allocated(),
             plain=step.plain,
-            plain_peak=step.plain_share,
+            plain_peak=self.whole.grown(step.plain_peak or 0),
             fixed_order=False,
         )
 
