@@ -52,7 +52,7 @@ EDITABLE, TF_EDITABLE = (
 )
 TESTING = ("distributed", "jsonschema", "jupytext", "pytest-timeout", "pytest-xdist", "transformers")
 TRAINERS = ("accelerate", "lightning", "peft", "pytest-timeout", "pytest-xdist", "transformers")
-WORLD = ("diffusers", "peft", "timm", "torch-geometric", "transformers")
+WORLD = ("diffusers", "peft", "timm", "torch-geometric", "transformers", "trl")
 TF_TESTING = ("pytest-timeout", "pytest-xdist")
 OFFLINE_PARTS = ("core", "solvers", "torch")
 OFFLINE = (  # what the parts and the tests need and a machine with PyTorch, NumPy and SciPy may lack

@@ -1,4 +1,4 @@
-"""Architectures of four libraries, and habits of training loops, within a budget in PyTorch.
+"""Architectures of four libraries, habits of training loops, and steps that vary, within a budget in PyTorch.
 
 ``nox -s world`` installs the libraries; ``benchmarks/steps`` measures, each task in a process of its own with
 a time limit.
@@ -14,7 +14,7 @@ from evaluation.results import Results, Row, Task
 from pages import table
 from steps.process import LEAST, measured
 
-__all__ = ["DOORS", "EXPERIMENTS", "HABITS", "WORLD"]
+__all__ = ["DOORS", "EXPERIMENTS", "HABITS", "VARIES", "WORLD"]
 
 DOORS = ("enable", "compile", "backend")
 """The ways in: two functions of ``checkmate.torch``, and ``torch.compile(backend="checkmate")``."""
@@ -56,6 +56,14 @@ def habit_tasks(quick: bool) -> Sequence[Task]:
     return tasks[:2] if quick else tasks
 
 
+def varies_tasks(quick: bool) -> Sequence[Task]:
+    """Each loop whose steps vary."""
+    from zoo.habits import VARYING
+
+    tasks = [{"habit": name} for name in VARYING]
+    return tasks[:1] if quick else tasks
+
+
 def world_markdown(results: Results) -> str:
     """A summary, then one line for each architecture and way."""
     head = (
@@ -83,6 +91,36 @@ def habits_markdown(results: Results) -> str:
         lines = [(row["habit"], *(_answer(row, door) for door in DOORS)) for row in rows]
         parts.append(f"**{group}**\n\n{table(('habit', *DOORS), lines)}")
     return "\n\n".join([*parts, *_reasons(results)])
+
+
+def varies_markdown(results: Results) -> str:
+    """A summary, one line for each loop, and its warnings."""
+    good = sum(row["fails"] == [] for row in results.rows)
+    head = (
+        *("loop", "budget", "first step, of plain", "later steps, of the budget", "new plans in steps"),
+        *("planning s", "results", "warnings", "holds"),
+    )
+    said = [f"{good} of {len(results.rows)} loops hold.", table(head, list(map(_varies_line, results.rows)))]
+    warned = [f"- {row['habit']}: {_said(text)}" for row in results.rows for text in row["warned"] or ()]
+    return "\n\n".join([*said, *(["\n".join(warned)] if warned else [])])
+
+
+def _varies_line(row: Row) -> list[str]:
+    if why := _failed(row):
+        return [row["habit"], *["–"] * 7, f"no: {_said(why)}"]
+    plain, bounds = row["plain"], row["bounds"]
+    worst = max(peak / bound for peak, bound in zip(row["peaks"][1:], bounds[1:], strict=True))
+    return [
+        row["habit"],
+        row["budget"] if isinstance(row["budget"], str) else f"{row['budget'] / max(plain):.0%} in bytes",
+        f"{row['peaks'][0] / plain[0]:.0%}",
+        f"{worst:.0%}",
+        ", ".join(str(step + 1) for step in row["planned"]),
+        f"{row['planning_s']:.0f}",
+        "equal bits" if not row["difference"] else f"{row['difference']:.0e}",
+        str(len(row["warned"])),
+        "yes" if not row["fails"] else f"no: {'; '.join(row['fails'])}",
+    ]
 
 
 def _reasons(results: Results) -> list[str]:
@@ -218,4 +256,14 @@ HABITS = Experiment(
     packages=("checkmate-core", "checkmate-solvers", "checkmate-torch", "torch"),
     needs=("torch",),
 )
-EXPERIMENTS = (WORLD, HABITS)
+VARIES = Experiment(
+    name="torch-varies",
+    title="Steps that vary",
+    about="training loops whose steps vary: new plans, seconds of planning, and the peak of each step",
+    tasks=varies_tasks,
+    measure=_measured("torch_varies"),
+    markdown=varies_markdown,
+    packages=(*HABITS.packages, "transformers", "trl", "peft"),
+    needs=("torch", "trl", "peft"),
+)
+EXPERIMENTS = (WORLD, HABITS, VARIES)

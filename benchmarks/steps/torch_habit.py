@@ -27,7 +27,7 @@ from steps.process import Row, answer
 from zoo.habits import HABITS
 from zoo.habits.habit import Door, Habit
 
-__all__ = ["Warned", "alive_tensors", "difference", "measure"]
+__all__ = ["Arrays", "Warned", "alive_tensors", "as_array", "difference", "least_named", "measure"]
 
 _SHARE = 0.75
 _TRIES = 6
@@ -71,7 +71,7 @@ def _judged(habit: Habit, name: str, plain: list[Arrays], plain_peak: int, *, st
                 ours, peak = _trained(habit, door, len(plain))
                 break
             except Exception as failure:  # noqa: BLE001 - an error is an answer, too
-                least = _least_named(failure)
+                least = least_named(failure)
                 if least is None or least <= budget:
                     return {"budget": budget, **_failure(failure), "warned": warned}
                 budget = least
@@ -80,7 +80,7 @@ def _judged(habit: Habit, name: str, plain: list[Arrays], plain_peak: int, *, st
     return {"budget": budget, "peak": peak, "difference": difference(ours, plain), "warned": warned}
 
 
-def _least_named(failure: Exception) -> int | None:
+def least_named(failure: Exception) -> int | None:
     """The least budget that an error names, also one that PyTorch wraps; None if it names none."""
     least: int | None = getattr(getattr(failure, "inner_exception", failure), "minimum", None)
     return least
@@ -118,7 +118,7 @@ def _trained(habit: Habit, door: Door, steps: int = 0) -> tuple[list[Arrays], in
             found = next(running, None)
         if found is None:
             return results, peak
-        results.append([_array(x) for x in found])
+        results.append([as_array(x) for x in found])
         del found
 
 
@@ -135,7 +135,8 @@ def alive_tensors() -> list[torch.Tensor]:
     return [x for x in parts if x.device.type == "cpu"]
 
 
-def _array(x: torch.Tensor) -> npt.NDArray[Any]:
+def as_array(x: torch.Tensor) -> npt.NDArray[Any]:
+    """A copy of a tensor's numbers."""
     dense = x.detach().to_dense() if x.layout != torch.strided else x.detach()
     return dense.to(torch.complex128 if dense.is_complex() else torch.float64).numpy().copy()
 

@@ -6,8 +6,9 @@ import pytest
 
 from evaluation.experiment import Experiment
 from evaluation.results import Results, Row, key_of
-from evaluation.torch_world import DOORS, EXPERIMENTS, HABITS, WORLD
+from evaluation.torch_world import DOORS, EXPERIMENTS, HABITS, VARIES, WORLD
 from steps.process import LEAST, measured
+from steps.torch_varies import fails
 
 OURS = {
     "plain_peak": 200 << 20,
@@ -77,6 +78,48 @@ def test_a_habit_has_the_bits_of_plain_training_within_the_budget() -> None:
     )  # all tensors are counted
     assert row["compile"]["difference"] == 0.0
     assert row["compile"]["peak"] <= row["compile"]["budget"] < row["plain_peak"]
+
+
+VARYING = {
+    "budget": "70%",
+    "plain": [100, 100, 100, 100, 110, 100],
+    "bounds": [70, 70, 70, 70, 77, 77],
+    "peaks": [100, 70, 70, 70, 77, 77],
+    "planned": [0, 1, 4],
+    "planning_s": 20.0,
+    "difference": 0.0,
+    "warned": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, []),
+        ({"planned": [0, 3]}, ["new plans in 1 later steps"]),
+        ({"planned": [0, 5]}, []),  # a change that the loop announces
+        ({"planning_s": 61.0}, ["61 s of planning"]),
+        ({"peaks": [110, 70, 70, 70, 77, 77]}, ["first step +10% over plain"]),
+        ({"peaks": [100, 70, 77, 70, 77, 77]}, ["1 steps over the budget, +10.0%"]),
+        ({"difference": 0.06}, ["results differ by 6e-02"]),
+    ],
+)
+def test_a_loop_whose_steps_vary_holds_unless_one_check_fails(
+    change: dict[str, object], why: list[str]
+) -> None:
+    result = VARYING | change
+    assert fails(result, changes=[5]) == why
+    row = Row(task={"habit": "a loop"}, result=result | {"fails": why, "warned": ["too small"]})
+    said = VARIES.markdown(Results(experiment=VARIES.name, rows=(row,)))
+    assert f"{int(not why)} of 1 loops hold." in said
+    assert f"| {'no: ' + why[0] if why else 'yes'} |" in said
+    assert "- a loop: `too small`" in said
+
+
+def test_a_loop_whose_temperature_decreases_holds() -> None:
+    """In a process of its own: all tensors of a process are counted."""
+    row = measured("torch_varies", {"habit": "a temperature that decreases in each step"})
+    assert row["fails"] == []
 
 
 TINY = """

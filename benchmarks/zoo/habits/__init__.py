@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from zoo.habits import around, backward, inputs, loops, modules
 from zoo.habits.habit import HABITS
+from zoo.habits.trl_trainers import VARYING
 
-__all__ = ["GROUPS", "HABITS"]
+__all__ = ["GROUPS", "HABITS", "VARYING"]
 
 _MODULES = {
     "the loop": loops,

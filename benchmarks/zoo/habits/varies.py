@@ -1,0 +1,571 @@
+"""Habits of steps that vary: lengths, last batches, many calls, parts that train in turn.
+
+Each is a loop of thirty steps, as a user writes it, around models that a door may plan. It calls ``ended``
+after each step, so that a trainer of another library can do that, too.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.optim import AdamW, Optimizer
+
+from zoo.habits.habit import BATCH, OUTPUTS, WIDTH, Door, batch, mlp, square
+
+__all__ = ["LEAST", "STEPS", "VARYING", "Ended", "Varying", "varying"]
+
+STEPS = 30
+LEAST = 0.0
+"""Instead of a share: the least budget that the error or the warning of a lower one names."""
+
+
+class Ended(Protocol):
+    """Ends a step."""
+
+    def __call__(self, *models: nn.Module, losses: Iterable[Tensor] = ()) -> None:
+        """Note the losses of the step, and the models, whose tensors are compared after the last step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Varying:
+    """A loop whose steps vary.
+
+    Attributes:
+        loop: trains models that went through the door.
+        budget: share of the largest plain peak, passed in bytes, or :data:`LEAST`; text, such as ``"50%"``,
+            is passed as it is.
+        changes: later steps that train other parameters than before, and so may have a new plan.
+    """
+
+    loop: Callable[[Door, Ended], None]
+    budget: float | str
+    changes: tuple[int, ...] = ()
+
+
+VARYING: dict[str, Varying] = {}
+"""Name → loop, in the order of the table."""
+
+
+def varying(
+    name: str, budget: float | str, *, changes: tuple[int, ...] = ()
+) -> Callable[[Callable[[Door, Ended], None]], Callable[[Door, Ended], None]]:
+    """Register a loop."""
+
+    def register(loop: Callable[[Door, Ended], None]) -> Callable[[Door, Ended], None]:
+        VARYING[name] = Varying(loop=loop, budget=budget, changes=changes)
+        return loop
+
+    return register
+
+
+def adamw(*models: nn.Module) -> Optimizer:
+    """The usual optimizer, with weight decay."""
+    return AdamW([p for model in models for p in model.parameters()], lr=1e-3, weight_decay=0.1)
+
+
+class _Text(nn.Module):
+    """A small language model that computes its own loss, with or without a table of 512 positions."""
+
+    def __init__(self, *, table: bool = False) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(64, WIDTH), None
+        if table:
+            self.positions = nn.Parameter(torch.randn(512, WIDTH))
+        layer = nn.TransformerEncoderLayer(WIDTH, 4, 128, dropout=0.0, batch_first=True)
+        self.layers, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(WIDTH, 64)
+
+    def forward(self, words: Tensor) -> Tensor:
+        y = self.words(words)
+        if self.positions is not None:
+            assert words.shape[1] <= 512
+            y = y + self.positions[: words.shape[1]]
+        y = self.layers(y)
+        return F.cross_entropy(self.head(y[:, :-1]).flatten(0, 1), words[:, 1:].flatten())
+
+
+def _texts(
+    door: Door, ended: Ended, lengths: Iterable[int], sizes: Iterable[int] = (16,) * STEPS, **settings: bool
+) -> None:
+    model = _Text(**settings)
+    optimizer = adamw(model)
+    run = door(model, optimizer)
+    for length, size in zip(lengths, sizes, strict=True):
+        optimizer.zero_grad()
+        loss = run(torch.randint(64, (size, length)))
+        loss.backward()
+        optimizer.step()
+        ended(model, losses=[loss])
+
+
+def _random_lengths(most: int = 64) -> list[int]:
+    return [random.randint(most // 4, most) for _ in range(STEPS)]
+
+
+@varying("lengths drawn at random", 0.6)
+def random_lengths(door: Door, ended: Ended) -> None:
+    _texts(door, ended, _random_lengths())
+
+
+@varying("lengths drawn at random, a share", "60%")
+def random_lengths_share(door: Door, ended: Ended) -> None:
+    _texts(door, ended, _random_lengths())
+
+
+@varying("lengths in four buckets", "60%")
+def bucketed(door: Door, ended: Ended) -> None:
+    _texts(door, ended, [-(-n // 16) * 16 for n in _random_lengths()])
+
+
+@varying("batches sorted by length, the shortest first", "60%")
+def sorted_lengths(door: Door, ended: Ended) -> None:
+    _texts(door, ended, sorted(-(-n // 8) * 8 for n in _random_lengths()))
+
+
+@varying("smaller last batches", "70%")
+def last_batches(door: Door, ended: Ended) -> None:
+    _texts(door, ended, [48] * STEPS, [16, 16, 16, 16, 11] * (STEPS // 5))
+
+
+@varying("a table of 512 positions, lengths 128, then at most 100", 0.6)
+def positions(door: Door, ended: Ended) -> None:
+    _texts(door, ended, [128, *_random_lengths(100)[1:]], [8] * STEPS, table=True)
+
+
+def _images(size: int, pixels: int = 32, channels: int = 3) -> Tensor:
+    return torch.randn(size, channels, pixels, pixels)
+
+
+def _convolutions() -> nn.Sequential:
+    layers = (x for i in (3, *[16] * 7) for x in (nn.Conv2d(i, 16, 3, padding=1), nn.ReLU()))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, OUTPUTS))
+
+
+def _classified(
+    door: Door, ended: Ended, model: nn.Module, batches: Iterable[Tensor], loss: Callable[[Tensor], Tensor]
+) -> None:
+    optimizer = adamw(model)
+    run = door(model, optimizer)
+    for images in batches:
+        optimizer.zero_grad()
+        value = loss(run(images))
+        value.backward()
+        optimizer.step()
+        ended(model, losses=[value])
+
+
+def _mean_square(y: Tensor) -> Tensor:
+    return y.square().mean()
+
+
+@varying("convolutions, batches of 8, then 4", 0.7)
+def convolutions(door: Door, ended: Ended) -> None:
+    batches = (_images(size) for size in [8, 4] * (STEPS // 2))
+    _classified(door, ended, _convolutions(), batches, _mean_square)
+
+
+def _twice(inputs: int, outputs: int) -> nn.Sequential:
+    layers = (x for i in (inputs, outputs) for x in (nn.Conv2d(i, outputs, 3, padding=1), nn.ReLU()))
+    return nn.Sequential(*layers)
+
+
+class _UNet(nn.Module):
+    """Three levels; returns the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.ModuleList([_twice(3, 16), _twice(16, 32), _twice(32, 64)])
+        self.wider = nn.ModuleList([nn.ConvTranspose2d(64, 32, 2, 2), nn.ConvTranspose2d(32, 16, 2, 2)])
+        self.up = nn.ModuleList([_twice(64, 32), _twice(32, 16)])
+        self.head = nn.Conv2d(16, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        levels = []
+        for block in self.down:
+            x = block(F.max_pool2d(x, 2) if levels else x)
+            levels.append(x)
+        for wider, block, across in zip(self.wider, self.up, reversed(levels[:-1]), strict=True):
+            x = block(torch.cat([across, wider(x)], 1))
+        return self.head(x).square().mean()
+
+
+@varying("a U-Net, a last batch of 4 after batches of 8", "50%")
+def unet(door: Door, ended: Ended) -> None:
+    batches = (_images(size) for size in [8, 8, 8, 8, 4] * (STEPS // 5))
+    _classified(door, ended, _UNet(), batches, lambda loss: loss)
+
+
+@varying("resolutions that grow from 16 to 32", "70%")
+def resolutions(door: Door, ended: Ended) -> None:
+    batches = (_images(8, 16 + 8 * (step // 10)) for step in range(STEPS))
+    _classified(door, ended, _convolutions(), batches, _mean_square)
+
+
+class _Decoder(nn.Module):
+    """Predicts the next state from all states so far, by attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(WIDTH, 4, 128, dropout=0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2)
+
+    def forward(self, states: Tensor) -> Tensor:
+        return self.layers(states)[:, -1:]
+
+
+@varying("a decoder called 11 times with growing inputs", 0.7)
+def growing_decoder(door: Door, ended: Ended) -> None:
+    model = _Decoder()
+    optimizer = adamw(model)
+    run = door(model, optimizer)
+    for _ in range(STEPS):
+        targets = torch.randn(32, 11, WIDTH)
+        optimizer.zero_grad()
+        states = torch.zeros(32, 1, WIDTH)
+        for _ in range(11):
+            states = torch.cat([states, run(states)], 1)
+        loss = square(states[:, 1:], targets)
+        loss.backward()
+        optimizer.step()
+        ended(model, losses=[loss])
+
+
+class _Cell(nn.Module):
+    """One step of a decoder with attention over a memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.head = nn.GRUCell(2 * WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, state: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        weights = (memory @ state.unsqueeze(-1)).softmax(1)
+        state = self.cell(torch.cat([x, (weights * memory).sum(1)], 1), state)
+        return self.head(state), state
+
+
+@varying("a decoder called step by step, the least budget", LEAST)
+def stepwise_decoder(door: Door, ended: Ended) -> None:
+    model = _Cell()
+    optimizer = adamw(model)
+    run = door(model, optimizer)
+    for _ in range(STEPS):
+        targets, memory = torch.randn(8, 64, WIDTH), torch.randn(64, 16, WIDTH)
+        optimizer.zero_grad()
+        x = state = torch.zeros(64, WIDTH)
+        loss = torch.zeros(())
+        for target in targets:
+            x, state = run(x, state, memory)
+            loss = loss + square(x, target)
+        loss.backward()
+        optimizer.step()
+        ended(model, losses=[loss])
+
+
+@varying("multi-crop: two calls of other sizes (DINO)", "50%")
+def multi_crop(door: Door, ended: Ended) -> None:
+    student = _convolutions()
+    teacher = copy.deepcopy(student).requires_grad_(False)
+    optimizer = adamw(student)
+    run = door(student, optimizer)
+    for _ in range(STEPS):
+        large, small = _images(16, 32), _images(48, 16)
+        optimizer.zero_grad()
+        with torch.no_grad():
+            targets = teacher(large).softmax(-1)
+        views = torch.cat([run(large), run(small)]).log_softmax(-1).unflatten(0, (8, 8))
+        loss = -(targets.unflatten(0, (2, 1, 8)) * views).sum(-1).mean()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for ours, theirs in zip(teacher.parameters(), student.parameters(), strict=True):
+                ours.mul_(0.99).add_(theirs, alpha=0.01)
+        ended(student, teacher, losses=[loss])
+
+
+@varying("embeddings without gradients, then each chunk again (GradCache)", 0.5)
+def grad_cache(door: Door, ended: Ended) -> None:
+    model = mlp(4, nn.GELU, lambda: nn.Dropout(0.1))
+    optimizer = adamw(model)
+    run = door(model, optimizer)
+    for step in range(STEPS):
+        chunks, states, found = batch(step, 2 * BATCH)[0].chunk(4), [], []
+        optimizer.zero_grad()
+        with torch.no_grad():
+            for chunk in chunks:
+                states.append(torch.get_rng_state())
+                found.append(run(chunk))
+        embeddings = torch.cat(found).requires_grad_()
+        queries, keys = embeddings.chunk(2)
+        loss = F.cross_entropy(queries @ keys.T, torch.arange(len(keys)))
+        loss.backward()
+        after = torch.get_rng_state()
+        for chunk, state, gradient in zip(chunks, states, embeddings.grad.chunk(4), strict=True):
+            torch.set_rng_state(state)
+            (run(chunk) * gradient).sum().backward()
+        torch.set_rng_state(after)
+        optimizer.step()
+        ended(model, losses=[loss])
+
+
+def _generator() -> nn.Sequential:
+    layers = (x for i in (3, 16, 16) for x in (nn.Conv2d(i, 16, 3, padding=1), nn.ReLU()))
+    return nn.Sequential(*layers, nn.Conv2d(16, 3, 3, padding=1))
+
+
+def _set_trained(trained: bool, *models: nn.Module) -> None:
+    for model in models:
+        model.requires_grad_(trained)
+
+
+@varying("two generators and two discriminators (CycleGAN)", 0.8)
+def cycle_gan(door: Door, ended: Ended) -> None:
+    g, f, d_a, d_b = _generator(), _generator(), _convolutions(), _convolutions()
+    makes, judges = adamw(g, f), adamw(d_a, d_b)
+    run_g, run_f = door(g, makes), door(f, makes)
+    judge_a, judge_b = door(d_a, judges), door(d_b, judges)
+    for _ in range(STEPS):
+        a, b = _images(8), _images(8)
+        fake_b, fake_a = run_g(a), run_f(b)
+        _set_trained(False, d_a, d_b)
+        makes.zero_grad()
+        cycle = (run_f(fake_b) - a).abs().mean() + (run_g(fake_a) - b).abs().mean()
+        loss = cycle + (judge_a(fake_a) - 1).square().mean() + (judge_b(fake_b) - 1).square().mean()
+        loss.backward()
+        makes.step()
+        _set_trained(True, d_a, d_b)
+        judges.zero_grad()
+        judged = []
+        for judge, real, fake in ((judge_a, a, fake_a), (judge_b, b, fake_b)):
+            judged.append((judge(real) - 1).square().mean() + judge(fake.detach()).square().mean())
+            judged[-1].backward()
+        judges.step()
+        ended(g, f, d_a, d_b, losses=[loss, *judged])
+
+
+@varying("a generator and a discriminator (GAN)", 0.8)
+def gan(door: Door, ended: Ended) -> None:
+    generator, discriminator = _generator(), _convolutions()
+    makes, judges = adamw(generator), adamw(discriminator)
+    make, judge = door(generator, makes), door(discriminator, judges)
+    for _ in range(STEPS):
+        real, fake = _images(8), make(_images(8))
+        judges.zero_grad()
+        judged = F.softplus(-judge(real)).mean() + F.softplus(judge(fake.detach())).mean()
+        judged.backward()
+        judges.step()
+        makes.zero_grad()
+        made = F.softplus(-judge(fake)).mean()
+        made.backward()
+        makes.step()
+        ended(generator, discriminator, losses=[judged, made])
+
+
+class _MoCo(nn.Module):
+    """A query and a key encoder, which follows the former, and a queue of earlier keys."""
+
+    def __init__(self, follow: Callable[[Tensor, Tensor], None]) -> None:
+        super().__init__()
+        self.query, self.follow = mlp(), follow
+        self.key = copy.deepcopy(self.query).requires_grad_(False)
+        self.register_buffer("queue", F.normalize(torch.randn(OUTPUTS, 4 * BATCH), dim=0))
+        self.register_buffer("pointer", torch.zeros(1, dtype=torch.long))
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        q = F.normalize(self.query(queries))
+        with torch.no_grad():
+            for key, query in zip(self.key.parameters(), self.query.parameters(), strict=True):
+                self.follow(key, query)
+            k = F.normalize(self.key(keys))
+        positive, negative = (q * k).sum(1, keepdim=True), q @ self.queue.clone().detach()
+        with torch.no_grad():
+            at = int(self.pointer)
+            self.queue[:, at : at + len(k)] = k.T
+            self.pointer[0] = (at + len(k)) % self.queue.shape[1]
+        return torch.cat([positive, negative], 1) / 0.07
+
+
+def _replaced(key: nn.Parameter, query: nn.Parameter) -> None:
+    key.data = key.data * 0.99 + query.data * 0.01
+
+
+def _in_place(key: nn.Parameter, query: nn.Parameter) -> None:
+    key.data.mul_(0.99).add_(query.data, alpha=0.01)
+
+
+def _moco(door: Door, ended: Ended, follow: Callable[[Any, Any], None]) -> None:
+    model = _MoCo(follow)
+    optimizer = AdamW(model.query.parameters(), lr=1e-3)
+    run = door(model, optimizer)
+    for step in range(STEPS):
+        x, _ = batch(step)
+        optimizer.zero_grad()
+        logits = run(x, x + 0.1 * torch.randn_like(x))
+        loss = F.cross_entropy(logits, torch.zeros(len(x), dtype=torch.long))
+        loss.backward()
+        optimizer.step()
+        ended(model, losses=[loss])
+
+
+@varying("MoCo, key.data = …", 0.8)
+def moco(door: Door, ended: Ended) -> None:
+    _moco(door, ended, _replaced)
+
+
+@varying("MoCo, key.data in place", 0.8)
+def moco_in_place(door: Door, ended: Ended) -> None:
+    _moco(door, ended, _in_place)
+
+
+class _Experts(nn.Module):
+    """A mixture of four experts, each of which gets its tokens in one piece."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.router, self.last = mlp(2)[:-1], nn.Linear(WIDTH, 4), nn.Linear(WIDTH, OUTPUTS)
+        self.experts = nn.ModuleList(mlp(1)[:-1] for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        weights, chosen = self.router(x).softmax(-1).max(-1)
+        order, counts = chosen.argsort(), chosen.bincount(minlength=4).tolist()
+        parts = [expert(part) for expert, part in zip(self.experts, x[order].split(counts), strict=True)]
+        return self.last(torch.cat(parts)[order.argsort()] * weights.unsqueeze(-1))
+
+
+def _batches(door: Door, ended: Ended, model: nn.Module, before: Callable[[int], object]) -> None:
+    optimizer = adamw(model)
+    run = door(model, optimizer)
+    for step in range(STEPS):
+        before(step)
+        x, y = batch(step)
+        optimizer.zero_grad()
+        loss = square(run(x), y)
+        loss.backward()
+        optimizer.step()
+        ended(model, losses=[loss])
+
+
+@varying("a mixture of experts that sorts tokens", 0.8)
+def experts(door: Door, ended: Ended) -> None:
+    _batches(door, ended, _Experts(), lambda _: None)
+
+
+class _Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.heads = mlp()[:-1], nn.ModuleList(mlp(1) for _ in range(3))
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        x = self.body(x)
+        return [head(x) for head in self.heads]
+
+
+@varying("three heads, a loss for one of them in turn", 0.7)
+def heads(door: Door, ended: Ended) -> None:
+    model = _Heads()
+    optimizer = adamw(model)
+    run = door(model, optimizer)
+    for step in range(STEPS):
+        x, y = batch(step)
+        optimizer.zero_grad()
+        loss = square(run(x)[step % 3], y)
+        loss.backward()
+        optimizer.step()
+        ended(model, losses=[loss])
+
+
+class _LoRA(nn.Module):
+    """A frozen layer, and a product of two narrow ones beside it that can be switched off."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.layer, self.on = layer.requires_grad_(False), True
+        self.down, self.up = nn.Linear(WIDTH, 4, bias=False), nn.Linear(4, WIDTH, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + self.up(self.down(x)) if self.on else self.layer(x)
+
+
+@varying("LoRA on and off", "70%")
+def lora(door: Door, ended: Ended) -> None:
+    parts = [_LoRA(part) if isinstance(part, nn.Linear) else part for part in mlp()[:-1]]
+    model = nn.Sequential(nn.LayerNorm(WIDTH), *parts, nn.Linear(WIDTH, OUTPUTS))
+
+    def switch(step: int) -> None:
+        for part in model:
+            if isinstance(part, _LoRA):
+                part.on = step % 2 == 0
+
+    _batches(door, ended, model, switch)
+
+
+@varying("layers frozen for half the steps, then thawed", "70%", changes=(10,))
+def frozen(door: Door, ended: Ended) -> None:
+    model = mlp()
+    _batches(door, ended, model, lambda step: model[:4].requires_grad_(not 10 <= step < 20))
+
+
+@varying("dropout that decreases in each step", 0.7)
+def annealed_dropout(door: Door, ended: Ended) -> None:
+    drop = nn.Dropout(0.5)
+    model = mlp(4, nn.GELU, lambda: drop)
+
+    def anneal(step: int) -> None:
+        drop.p = 0.5 * (1 - step / STEPS)
+
+    _batches(door, ended, model, anneal)
+
+
+class _Tempered(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.temperature = mlp(), 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.body(x) / self.temperature).softmax(-1)
+
+
+@varying("a temperature that decreases in each step", 0.7)
+def temperature(door: Door, ended: Ended) -> None:
+    model = _Tempered()
+
+    def anneal(step: int) -> None:
+        model.temperature = 2.0 - step / STEPS
+
+    _batches(door, ended, model, anneal)
+
+
+def _adapted(run: Any, weights: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor]]:
+    loss = square(functional_call(run, weights, (x,)), y)
+    return loss.detach(), list(torch.autograd.grad(loss, list(weights.values())))
+
+
+@varying("inner steps on functional weights (first-order MAML)", 0.7)
+def maml(door: Door, ended: Ended) -> None:
+    model = mlp()
+    optimizer = adamw(model)
+    run = door(model, optimizer)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        losses = []
+        for task in range(2):
+            weights = {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
+            for _ in range(2):
+                _, found = _adapted(run, weights, *batch(2 * step + task))
+                weights = {
+                    name: (weight - 0.01 * gradient).detach().requires_grad_()
+                    for (name, weight), gradient in zip(weights.items(), found, strict=True)
+                }
+            loss, found = _adapted(run, weights, *batch(1000 + 2 * step + task))
+            losses.append(loss)
+            for p, gradient in zip(model.parameters(), found, strict=True):
+                p.grad = gradient if p.grad is None else p.grad + gradient
+        optimizer.step()
+        ended(model, losses=losses)
