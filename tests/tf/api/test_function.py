@@ -119,15 +119,41 @@ def test_stages_are_reported_and_plans_are_logged(caplog: pytest.LogCaptureFixtu
     assert "planned for TensorSpec(shape=(2048,)" in caplog.text
 
 
-def test_a_smaller_batch_uses_the_known_schedule() -> None:
+SIZES = [32, 64, 56, 32, 64]
+"""Batches in turn."""
+
+
+@pytest.fixture(scope="module")
+def in_turn() -> list[checkmate.tf2.StepPlan]:
+    """The plans of batches of all :data:`SIZES`, each when its turn comes."""
     network = Network()
-    step = network.planned("60%")
-    x, y = network.batch
-    step(x, y)
-    step(x[:3], y[:3])
-    first, second = step.plans
-    assert second.solution.solver == "known"
-    assert second.expected < first.expected <= first.solution.problem.budget
+    step = network.planned("55%")
+    x, y = (tf.repeat(t, 8, axis=0) for t in network.batch)
+    return [step.plan(x[:n], y[:n]) for n in SIZES]
+
+
+def test_a_share_grows_with_the_largest_step_so_far_and_never_falls(
+    in_turn: list[checkmate.tf2.StepPlan],
+) -> None:
+    small, large, *later = (plan.solution.problem.budget for plan in in_turn)
+    assert small < large
+    assert later == [large] * 3
+    assert all(plan.expected <= plan.solution.problem.budget for plan in in_turn)
+
+
+def test_a_smaller_step_recomputes_less_than_the_larger_one(in_turn: list[checkmate.tf2.StepPlan]) -> None:
+    small, large, nearly, again, _ = (plan.solution.overhead for plan in in_turn)
+    assert 0 == again < nearly < large
+    assert small > 0
+
+
+def test_a_share_keeps_its_bytes_when_the_largest_step_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("checkmate_tf.api.function._MOST_KINDS", 1)
+    step = checkmate.tf2.function(
+        lambda x: tf.reduce_sum(tf.sin(x)), budget="100%", cost_model="flops", workspaces=False
+    )
+    large, small = (step.plan(tf.TensorSpec([n])).solution.problem.budget for n in (8192, 4096))
+    assert small == large
 
 
 def test_the_plans_of_32_kinds_of_arguments_are_kept() -> None:

@@ -81,6 +81,14 @@ def test_a_schedule_that_is_over_the_budget_is_where_a_short_second_solve_starts
     assert plan.expected <= plan.solution.problem.budget
 
 
+def test_a_smaller_step_that_needs_all_of_the_budget_is_not_solved_again(decisions: Decisions) -> None:
+    function = checkmate.tf2.function(step, budget="65%", cost_model="flops", cache=False)
+    first, solves = function.plan(SPEC), len(decisions.graphs)
+    second = function.plan(tf.TensorSpec([127, 128]))
+    assert (second.solution.solver, len(decisions.graphs)) == ("known", solves)
+    assert second.expected < first.expected <= first.solution.problem.budget
+
+
 def test_only_the_default_time_limit_is_shortened(decisions: Decisions) -> None:
     planned()
     planned(time_limit=7.0)

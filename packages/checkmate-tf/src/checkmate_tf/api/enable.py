@@ -158,6 +158,7 @@ class PlannedTraining(HasPlans[StepPlan]):
             tf.autograph.experimental.do_not_convert(lambda data: _logs(model, data)),  # as Keras does
             self._options,
             optimizer=lambda: [v.value for v in model.optimizer.variables] if model.optimizer else [],
+            least=self._step.least if self._step is not None else 0,
         )
         self._train_function = model.train_function = _train_function(model, self._step)
 

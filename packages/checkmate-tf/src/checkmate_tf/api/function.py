@@ -84,10 +84,18 @@ def function(
 
 
 class PlannedFunction(HasPlans[StepPlan]):
-    """A function that runs within a budget; made by :func:`function`."""
+    """A function that runs within a budget; made by :func:`function`.
+
+    Attributes:
+        least: the most bytes that a share as the budget was so far: it never falls.
+    """
 
     def __init__(
-        self, fn: Callable[..., Any], options: Options, optimizer: Callable[[], Iterable[tf.Variable]] = tuple
+        self,
+        fn: Callable[..., Any],
+        options: Options,
+        optimizer: Callable[[], Iterable[tf.Variable]] = tuple,
+        least: int = 0,
     ) -> None:
         """Keep the settings; the function is traced at its first use.
 
@@ -107,6 +115,7 @@ class PlannedFunction(HasPlans[StepPlan]):
         self._fn = private.with_autograph(plain) if getattr(fn, "_autograph", True) else plain
         self._options = options
         self._optimizer = optimizer
+        self.least = least
         self._steps: dict[object, _Step] = {}
         self._uses = count()
         self._lock = threading.RLock()
@@ -149,7 +158,7 @@ class PlannedFunction(HasPlans[StepPlan]):
     def _step(self, signature: Signature) -> _Step:
         with self._lock:
             step = self._steps.get(signature.key)
-            if step is None or (step.provisional and not other_profiler_runs()):
+            if step is None or step.is_outdated(self.least):
                 if step is None and len(self._steps) == _MOST_KINDS:
                     del self._steps[min(self._steps, key=lambda key: self._steps[key].used)]
                 with self._options.planning("tracing"):
@@ -173,10 +182,12 @@ class PlannedFunction(HasPlans[StepPlan]):
 
     def _new_plan(self, function: Any) -> tuple[StepPlan, bool]:
         """The plan of a ``ConcreteFunction``, and whether it is provisional."""
-        known = (step.plan for step in self._steps.values() if not step.provisional)
-        like = max(known, key=lambda plan: plan.plain_peak, default=None)
+        known = [step.plan for step in self._steps.values() if not step.provisional]
         try:
-            return self._planner().plan(function, like), False
+            plan = self._planner().plan(function, known, self.least)
+            if self._options.budget != AUTO:
+                self.least = max(self.least, plan.solution.problem.budget)
+            return plan, False
         except ProfilerBusyError:
             if not other_profiler_runs():
                 raise
@@ -184,7 +195,7 @@ class PlannedFunction(HasPlans[StepPlan]):
             "another profiler is running, so no op can be measured: costs are FLOPs, and workspaces "
             "are not counted, until the first step after it"
         )
-        return self._planner(cost_model="flops", workspaces=False).plan(function, like), True
+        return self._planner(cost_model="flops", workspaces=False).plan(function, known, self.least), True
 
     def _planner(self, **settings: Any) -> Planner:
         handles = {id(v.handle) for v in self._optimizer()}
@@ -224,6 +235,12 @@ class _Step:
     provisional: bool
     started: bool = False
     used: int = 0
+
+    def is_outdated(self, least: int) -> bool:
+        """Whether to plan again: its ops can be measured now, or ``least`` bytes allow less recomputation."""
+        if self.provisional and not other_profiler_runs():
+            return True
+        return self.plan.solution.overhead > 0 and self.plan.solution.problem.budget < least
 
     def run(self, tensors: Sequence[tf.Tensor]) -> Any:
         """Run the step; the first time, measure it if some bytes are not counted."""

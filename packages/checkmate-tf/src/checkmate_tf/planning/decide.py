@@ -19,11 +19,13 @@ from checkmate import (
     DFGraph,
     InfeasibleBudgetError,
     InvalidScheduleError,
+    Problem,
     Schedule,
     Solution,
     Status,
     floor,
     minimum_budget,
+    simulate,
 )
 from checkmate.framework import Lowest, decide, in_bytes, schedule_of
 from checkmate.heuristics import PlainOrder
@@ -44,6 +46,8 @@ _REFINEMENTS = 3
 """How often fewer bytes are reserved, once a plan is within the budget."""
 _UNUSED = 0.01
 """Fewer bytes are reserved only if that can bring at least this share of the budget to use."""
+_SURPLUS = 0.05
+"""A smaller step follows the schedule of a larger one if at most this share of the budget stays unused."""
 _SPARE = 0.002
 """Share of the budget that is reserved beyond what the traced order needs, so that one solve is enough."""
 _AGAIN_SHARE = 0.3
@@ -156,6 +160,43 @@ class Decision:
                 break  # nothing is left to reserve
         return self._otherwise(solution, reserve)
 
+    def follow(self, known: Solution) -> StepPlan | None:
+        """The plan by the traced order, or by a known schedule of the same step on larger tensors.
+
+        A search for a cheaper schedule starts from one that recomputes more than this step needs to. None if
+        the known schedule is over the budget: chunks of smaller tensors may leave larger gaps.
+        """
+        _log.info("the step equals an earlier one on larger tensors: its schedule is used again")
+        if self.plain.needed <= self.budget:
+            return self._traced
+        timeline = simulate(self.step.graph, schedule_of(known))
+        if timeline.peak > self.budget:
+            return None
+        problem = Problem(graph=self.step.graph, budget=self.budget)
+        plan = self._plan(Solution.found(problem, timeline, solver="known"), Reserve(size=0))
+        if plan.expected > self.budget:
+            return None
+        unused = self.budget - plan.expected
+        if unused <= _SURPLUS * self.budget or plan.solution.overhead <= _UNUSED:
+            return plan
+        cheaper = self._cheaper(schedule_of(known))
+        return cheaper if cheaper is not None and cheaper.solution.cost < plan.solution.cost else plan
+
+    def _cheaper(self, start: Schedule) -> StepPlan | None:
+        """The plan that a short search finds from a schedule; None if it is over the budget."""
+        reserve = self._first
+        graph = replace(self.step.graph, fixed_size=self.step.graph.fixed_size + reserve.size)
+        options = replace(self.options, time_limit=_AGAIN_SHARE * self.options.usual_s(graph))
+        solution = self._decided(graph, options, start)
+        plan = self._plan(solution, reserve) if solution.timeline is not None else None
+        return plan if plan is not None and plan.expected <= self.budget else None
+
+    @property
+    def _traced(self) -> StepPlan:
+        """The plan by the traced order."""
+        options = replace(self.options, solver=self.plain.order, cache=False)
+        return self._plan(self._decided(self.step.graph, options), Reserve(size=0))
+
     @property
     def _first(self) -> Reserve:
         """What the traced order needs, or more: recomputation often keeps more small tensors alive."""
@@ -202,8 +243,7 @@ class Decision:
         With bytes reserved every schedule found is over the budget; these may meet it.
         """
         if reserve.size and self.plain.needed <= self.budget:
-            options = replace(self.options, solver=self.plain.order, cache=False)
-            return self._plan(self._decided(self.step.graph, options), Reserve(size=0))
+            return self._traced
         least = reserve.least or self._least(self.options.time_limit * (1 if reserve.size else _ADVICE_SHARE))
         if (reserve.size or self.options.solver == "auto") and least.needed <= self.budget:
             problem = replace(least.solution.problem, budget=self.budget)

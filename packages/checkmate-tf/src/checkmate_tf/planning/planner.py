@@ -5,13 +5,10 @@ function ↦ captured ↦ traced graph ↦ priced step ↦ solution ↦ schedule
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from checkmate import Solution
-from checkmate.framework import AUTO, schedule_of
 from checkmate_tf.capture.function_capture import capture
 from checkmate_tf.planning.decide import Decision, PlainStep, budget_bytes
 from checkmate_tf.planning.options import Options
@@ -20,8 +17,6 @@ from checkmate_tf.planning.step_plan import StepPlan
 from checkmate_tf.tracing.step_graph import TracedGraph, is_smaller, trace
 
 __all__ = ["Planner"]
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,46 +35,33 @@ class Planner:
         """The priced step that :meth:`plan` would solve for a ``ConcreteFunction``; raises its errors."""
         return price_step(self._trace(function), self.options, self.optimizer)
 
-    def plan(self, function: Any, like: StepPlan | None = None) -> StepPlan:
+    def plan(self, function: Any, known: Iterable[StepPlan] = (), least: int = 0) -> StepPlan:
         """The plan of a ``ConcreteFunction`` whose arguments have known shapes.
 
-        The earlier plan ``like`` is used again if the step is the same on smaller tensors: the last batch of
-        an epoch needs no solver. A share as the budget never gives fewer bytes than in ``like``.
+        Of the ``known`` plans, the nearest one of the same step on larger tensors saves to measure ops, and
+        its schedule saves to solve, unless it recomputes in vain. The budget is at least ``least`` bytes.
 
         Raises:
             BudgetError: if the budget can't be read, or the free memory of the device is unknown.
             InfeasibleBudgetError: if no schedule was found; names a budget that works.
             UnsupportedFunctionError: if the function can't be planned.
         """
-        traced, options = self._trace(function), self.options
-        if like is not None and is_smaller(traced, like.traced):
-            plan = _on_smaller(like, traced)
-            if plan.expected <= plan.solution.problem.budget:  # smaller chunks may leave larger gaps
+        traced = self._trace(function)
+        larger = [plan for plan in known if is_smaller(traced, plan.traced)]
+        if larger:
+            nearest = min(larger, key=lambda plan: plan.plain_peak)
+            plan = self._decision(nearest.step.on_smaller(traced), least).follow(nearest.solution)
+            if plan is not None:
                 return plan
-        step = price_step(traced, options, self.optimizer)
+        return self._decision(price_step(traced, self.options, self.optimizer), least).plan()
+
+    def _decision(self, step: PricedStep, least: int) -> Decision:
         plain = PlainStep.of(step)
-        least = like.solution.problem.budget if like is not None and options.budget != AUTO else 0
-        budget = max(budget_bytes(options, step, plain), least)
-        return Decision(step=step, plain=plain, budget=budget, options=options).plan()
+        budget = max(budget_bytes(self.options, step, plain), least)
+        return Decision(step=step, plain=plain, budget=budget, options=self.options)
 
     def _trace(self, function: Any) -> TracedGraph:
         self.options.report("rewriting the graph")
         captured = capture(function)
         self.options.report("reading the graph")
         return trace(captured)
-
-
-def _on_smaller(plan: StepPlan, traced: TracedGraph) -> StepPlan:
-    """A plan for the same step on smaller tensors."""
-    _log.info("the step equals an earlier one on smaller tensors: its schedule is used again")
-    step, problem = plan.step.on_smaller(traced), plan.solution.problem
-    problem = replace(problem, graph=replace(problem.graph, tensors=step.graph.tensors))
-    program, expected = step.emit(plan.schedule)
-    return replace(
-        plan,
-        step=step,
-        solution=Solution.found(problem, schedule_of(plan.solution), solver="known"),
-        program=program,
-        plain_peak=step.plain_peak,
-        expected=expected,
-    )
