@@ -254,6 +254,35 @@ def test_a_model_that_runs_eagerly_is_not_planned_and_a_warning_is_logged(
     np.testing.assert_allclose(after(planned, X, Y)[1][0], eager[1][0], rtol=1e-5)
 
 
+@pytest.fixture
+def functions_run_eagerly() -> Iterator[None]:
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.mark.usefixtures("functions_run_eagerly")
+@pytest.mark.filterwarnings("ignore:Even though:UserWarning")  # of tf.data
+def test_functions_that_run_eagerly_run_python_code_and_a_warning_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Peeking(keras.Model):  # type: ignore[misc]
+        def train_step(self, data: Any) -> Any:
+            seen.append(data[0].numpy().shape)
+            return super().train_step(data)
+
+    seen: list[tuple[int, ...]] = []
+    inputs = keras.Input((64,))
+    model = Peeking(inputs, layers.Dense(4)(inputs))
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    training = enable(model)
+    with caplog.at_level(logging.WARNING, "checkmate_tf"):
+        after(model, X, Y)
+    assert seen == [(32, 64), (32, 64), (16, 64)] * 2
+    assert caplog.text.count("runs eagerly") == 1
+    assert training.plans == ()
+
+
 def test_a_saved_model_does_not_depend_on_being_enabled(tmp_path: Path) -> None:
     model = small(metrics=["accuracy"])
     config, compiled = model.get_config(), model.get_compile_config()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -87,3 +87,20 @@ def test_shapes_that_the_trace_knows_stay_known(layer: Layer, nested: bool) -> N
     step = trained(tf.function(layers) if nested else layers, w)
     plan = checkmate.tf2.function(step, budget="100%").plan(X)
     assert not [op.name for op in plan.traced.uncounted]
+
+
+@pytest.fixture
+def in_bfloat16() -> Iterator[None]:
+    switch = "auto_mixed_precision_onednn_bfloat16"
+    tf.config.optimizer.set_experimental_options({switch: True})
+    yield
+    tf.config.optimizer.set_experimental_options({switch: False})
+
+
+@pytest.mark.usefixtures("in_bfloat16")
+def test_passes_that_the_user_switches_rewrite_the_step() -> None:
+    w = tf.Variable(tf.random.stateless_normal([3, 3, 8, 8], [1, 2]))
+    step = trained(lambda x: tf.nn.relu(tf.nn.conv2d(x, w, 1, "SAME")), w)
+    captured = capture(tf.function(step).get_concrete_function(tf.TensorSpec([8, 24, 24, 8])))
+    (forward,) = (op for op in captured.ops if op.type in ("Conv2D", "_FusedConv2D"))
+    assert forward.outputs[0].dtype == tf.bfloat16

@@ -149,6 +149,7 @@ def grappler_off() -> Iterator[None]:
 def optimized(graph: Any, keep: Iterable[str]) -> Any:
     """A function's graph after Grappler's rewriting, nested functions inlined, as a ``GraphDef``.
 
+    The passes are those of ``tf.function``: the user may have switched some, as for mixed precision.
     ``If`` and ``While`` stay whole: as dataflow of dead and living tensors they could not be scheduled. The
     inputs become ``_Arg`` nodes, as in the functions that TensorFlow runs: Grappler does not know the shape
     of a variable behind a placeholder, and would leave x · 1, another buffer, in the graph. The ops in
@@ -164,8 +165,9 @@ def optimized(graph: Any, keep: Iterable[str]) -> Any:
         node.attr[_LOWERED].b = False
     exported.collection_def["train_op"].CopyFrom(meta_graph_pb2.CollectionDef())
     exported.collection_def["train_op"].node_list.value.extend(keep)
-    config = config_pb2.ConfigProto()
+    config = context.context().config
     rewrites = config.graph_options.rewrite_options
+    rewrites.disable_meta_optimizer = False
     rewrites.memory_optimization = rewriter_config_pb2.RewriterConfig.NO_MEM_OPT
     definition = tf_optimizer.OptimizeGraph(config, exported)
     for node in _nodes(definition):

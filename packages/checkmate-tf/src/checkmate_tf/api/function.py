@@ -111,11 +111,12 @@ class PlannedFunction(HasPlans[StepPlan]):
                 f"{fn!r} is compiled by XLA, which orders and frees in its own way: leave out "
                 "jit_compile=True"
             )
-        plain = getattr(fn, "python_function", fn)
+        self._python = plain = getattr(fn, "python_function", fn)
         self._fn = private.with_autograph(plain) if getattr(fn, "_autograph", True) else plain
         self._options = options
         self._optimizer = optimizer
         self.least = least
+        self._ran_eagerly = False
         self._steps: dict[object, _Step] = {}
         self._uses = count()
         self._lock = threading.RLock()
@@ -134,6 +135,14 @@ class PlannedFunction(HasPlans[StepPlan]):
             UnsupportedFunctionError: if the function can't be planned, or a shape is not known.
             InfeasibleBudgetError: if no schedule was found; names a budget that works.
         """
+        if tf.config.functions_run_eagerly():
+            if not self._ran_eagerly:
+                _log.warning(
+                    "tf.config.run_functions_eagerly(True) is set, so the step runs eagerly, one op at a "
+                    "time: no plan, and no budget that holds"
+                )
+            self._ran_eagerly = True
+            return self._python(*args, **kwargs)
         signature, tensors = Signature.of(args, kwargs)
         return self._step(signature).run(tensors)
 
