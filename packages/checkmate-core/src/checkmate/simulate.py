@@ -119,7 +119,7 @@ def simulate(graph: DFGraph, schedule: Schedule) -> Timeline:  # noqa: C901 - on
     runs = [0] * graph.n_ops
     held = graph.base_size
     memory: list[int] = []
-    reused: list[int] = []  # inputs in whose place the latest compute allocated
+    reused: set[int] = set()  # inputs in whose place the latest compute allocated
     codes = schedule.codes.tolist()
 
     for step, code in enumerate(codes):
@@ -168,11 +168,11 @@ def simulate(graph: DFGraph, schedule: Schedule) -> Timeline:  # noqa: C901 - on
     )
 
 
-def _reused(graph: DFGraph, codes: Sequence[int] | npt.NDArray[np.int64], step: int) -> list[int]:
+def _reused(graph: DFGraph, codes: Sequence[int] | npt.NDArray[np.int64], step: int) -> set[int]:
     """The inputs that the op computed at ``step`` reuses: those freed before the next compute."""
     reuses: list[int] = graph.reuses.row(codes[step]).tolist()
-    freed, after = set(), step + 1
+    freed, after = set[int](), step + 1
     while reuses and after < len(codes) and codes[after] < 0:
         freed.add(~int(codes[after]))
         after += 1
-    return [t for t in reuses if t in freed]
+    return freed.intersection(reuses)

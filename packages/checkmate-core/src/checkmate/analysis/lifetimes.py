@@ -68,7 +68,7 @@ def liveness(graph: DFGraph, order: Sequence[int] | None = None) -> Liveness:
     def end(t: int) -> None:
         """Let the latest copy of a tensor end: after its last run, or before that if this reuses it."""
         over = last[t]
-        change[over + (t not in graph.ops[runs[over]].reuses)] -= sizes[t]
+        change[over + (t not in graph.reused[runs[over]])] -= sizes[t]
 
     for k, v in enumerate(runs):
         op = _op_of(graph, k, v)

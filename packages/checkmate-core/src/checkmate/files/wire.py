@@ -150,7 +150,7 @@ def decoded(content: bytes, where: str, wire: type[_Wire]) -> _Wire:
                 f"version {_VERSION}: upgrade checkmate-core - at `$.version`"
             )
         tree: _Wire = codec.decode(content, type=wire)
-        _check_plain(getattr(tree, "meta", {}), "$.meta")
+        _check_plain(getattr(tree, "meta", {}), (None, "$.meta"))
         twice = _twice_packed(content) if packed else _twice_json(content)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         if isinstance(error, FormatError):
@@ -171,24 +171,40 @@ def _hint(content: bytes, message: str) -> str:
     return ""
 
 
-def _check_plain(value: object, place: str) -> None:
+_Place = tuple["_Place | None", str]
+"""A place in the tree: that of the object or list around it, and its key. It becomes text only in a message:
+a key may be as long as the file, and hold a list as long."""
+
+
+def _text(place: _Place) -> str:
+    parts = list[str]()
+    inside: _Place | None = place
+    while inside is not None:
+        inside, part = inside
+        parts.append(part)
+    return "".join(reversed(parts))
+
+
+def _check_plain(value: object, place: _Place) -> None:
     """Refuse values that msgpack can hold and JSON can't."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise ValueError(f"the key {key!r:.60} is not text - at `{place}`")
-            _check_plain(item, f"{place}.{key}")
+                raise ValueError(f"the key {key!r:.60} is not text - at `{_text(place)}`")
+            _check_plain(item, (place, f".{key}"))
     elif isinstance(value, list):
         for k, item in enumerate(value):
-            _check_plain(item, f"{place}[{k}]")
+            _check_plain(item, (place, f"[{k}]"))
     elif not (value is None or isinstance(value, bool | int | float | str)):
-        raise ValueError(f"a {type(value).__name__} is not a JSON value - at `{place}`")
+        raise ValueError(f"a {type(value).__name__} is not a JSON value - at `{_text(place)}`")
     elif isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} is not a JSON value - at `{place}`")
+        raise ValueError(f"{value} is not a JSON value - at `{_text(place)}`")
 
 
 class _Pairs(list[Any]):
     """A JSON object as pairs, so that repeated keys remain."""
+
+    __slots__ = ()
 
 
 def _twice_json(content: bytes) -> str | None:
@@ -202,20 +218,21 @@ def _twice_json(content: bytes) -> str | None:
     json.loads(content, object_pairs_hook=look, parse_int=len, parse_float=len)
     if not found:
         return None
-    return next(_places(json.loads(content, object_pairs_hook=_Pairs, parse_int=len), "$"), None)
+    return next(_places(json.loads(content, object_pairs_hook=_Pairs, parse_int=len), (None, "$")), None)
 
 
-def _places(value: object, place: str) -> Iterator[str]:
+def _places(value: object, place: _Place) -> Iterator[str]:
     if isinstance(value, _Pairs):
         seen = set()
         for key, item in value:
+            inside = (place, f".{key}")
             if key in seen:
-                yield f"{place}.{key}"
+                yield _text(inside)
             seen.add(key)
-            yield from _places(item, f"{place}.{key}")
+            yield from _places(item, inside)
     elif isinstance(value, list):
         for k, item in enumerate(value):
-            yield from _places(item, f"{place}[{k}]")
+            yield from _places(item, (place, f"[{k}]"))
 
 
 _OBJECT = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])

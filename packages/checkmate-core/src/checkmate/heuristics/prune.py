@@ -106,7 +106,7 @@ def _copies_of(graph: DFGraph, sequence: list[int]) -> _Copies:
         last_read[i] = [last[t] if last[t] >= 0 else i for t in op.outputs]
         for t, death in zip(op.outputs, last_read[i], strict=True):
             change[i] += graph.tensors[t].size
-            gone = death + (death == length or t not in graph.ops[sequence[death]].reuses)
+            gone = death + (death == length or t not in graph.reused[sequence[death]])
             change[min(gone, length)] -= graph.tensors[t].size
             last[t] = -1
         for t in op.inputs:
@@ -128,6 +128,6 @@ def _is_waste(graph: DFGraph, sequence: list[int], copies: _Copies, i: int, budg
     outputs = graph.ops[sequence[i]].outputs
     for t, death, gone in zip(outputs, copies.last_read[i], copies.last_read[before], strict=True):
         if death > i:  # the previous copy now lives past its last read, so this read can't reuse it
-            reused = t in graph.ops[sequence[gone]].reuses
+            reused = t in graph.reused[sequence[gone]]
             memory[gone - before - reused :] += graph.tensors[t].size
     return len(memory) == 0 or int(memory.max()) <= budget

@@ -215,6 +215,11 @@ class DFGraph:
         return CSR.of([[t for t in op.reuses if t not in pinned] for op in self.ops])
 
     @cached_property
+    def reused(self) -> tuple[frozenset[int], ...]:
+        """The inputs that each op reuses, for looking up."""
+        return tuple(frozenset(op.reuses) for op in self.ops)
+
+    @cached_property
     def readers(self) -> CSR:
         """The ops that read each tensor, in base order."""
         rows: list[list[int]] = [[] for _ in self.tensors]
@@ -351,8 +356,9 @@ def _check_order(graph: DFGraph) -> None:
                     f"{place}: reads {graph.tensor_label(t)}, which {graph.op_label(maker)} makes, after it: "
                     "a cycle, or ops out of execution order; GraphBuilder takes ops in any order"
                 )
+        reads = frozenset(op.inputs if op.reuses else ())
         for t in _check_indices(op.reuses, len(available), f"{place}: reuses"):
-            if t not in op.inputs:
+            if t not in reads:
                 raise GraphError(f"{place}: reuses {graph.tensor_label(t)}, which is none of its inputs")
         for t in op.outputs:
             available[t] = 1
