@@ -183,6 +183,16 @@ def test_a_device_of_the_table_has_a_capacity_and_libraries() -> None:
     assert there.update_peak - here.update_peak >= 2**26  # of cuBLAS
 
 
+def test_a_capacity_stands_for_a_device_that_the_table_lacks() -> None:
+    budgets = [
+        fit(wide, [8], memory="24GiB")[8].budget,
+        fit(wide, [8], memory="24GiB", device="RTX4090-24GB")[8].budget,
+        fit(wide, [8], memory=24 * 2**30, budget="auto")[8].budget,
+    ]
+    assert {*budgets} == {int(23 * 2**30 * 0.9)}
+    assert fit(wide, [8], memory="24GiB", budget="50%")[8].budget == 12 * 2**30
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_plain_peak_is_that_of_this_machines_gpu() -> None:
@@ -236,6 +246,7 @@ def test_tables_are_json_and_pictures(tmp_path: Path) -> None:
         (lambda: fit(wide, optimizer="lbfgs"), BudgetError, "LBFGS"),
         (lambda: fit(wide, device="H100"), CostError, "H100-80GB"),
         (lambda: fit(wide, budget="60%"), BudgetError, "share of a device"),
+        (lambda: fit(wide, memory="24"), BudgetError, "is 24 bytes"),
     ],
 )
 def test_mistakes_are_named(call: Callable[[], object], error: type[Exception], text: str) -> None:

@@ -6,7 +6,8 @@ matmul or convolution of float32 tensors uses is a setting of the framework.
 
 A driver keeps a part of the memory that the label states. Our bytes of memory are the total in PyTorch's
 out-of-memory messages ("GPU 0 has a total capacity of 79.11 GiB"): the lowest found in public reports of each
-device (November 2026), rounded down to a tenth of a GiB. Drivers differ by half a GiB.
+device (November 2026), rounded down to a tenth of a GiB. Drivers differ by half a GiB. GeForce cards add
+products of 16-bit numbers at full speed only in 16 bits; frameworks add in 32 bits, which is the figure here.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ class Device:
         flops_per_s: number format → dense FLOP/s.
         bytes_per_s: memory bandwidth.
         memory_bytes: capacity, as a driver reports it; other processes and the CUDA context use a part.
-        capability: CUDA compute capability, (major, minor); it decides which kernels a framework picks.
-        source: the datasheet with the figures.
+        capability: CUDA compute capability, (major, minor), or what PyTorch reports in its place on ROCm; it
+            decides which kernels a framework picks.
+        source: the datasheet, or whitepaper, with the figures.
     """
 
     flops_per_s: Mapping[str, float]
@@ -56,6 +58,15 @@ _V100 = "NVIDIA V100 datasheet (January 2020), SXM2"
 _A100 = "NVIDIA A100 datasheet (June 2021), SXM"
 _H100 = "NVIDIA H100 datasheet (2023), SXM; half of the figures with sparsity"
 _H200 = "NVIDIA H200 datasheet (2023), SXM; half of the figures with sparsity"
+_B200 = "NVIDIA HGX B200 datasheet (2025), an eighth of it; half of the figures with sparsity"
+_MI300X = "AMD Instinct MI300X datasheet (2023)"
+_T4 = "NVIDIA T4 datasheet (March 2019); bandwidth of the product brief"
+_A10G = "NVIDIA A10G datasheet (February 2022); half of the figures with sparsity"
+_L4 = "NVIDIA L4 datasheet (2023); half of the figures with sparsity"
+_L40S = "NVIDIA L40S datasheet (2023); half of the figures with sparsity"
+_GA102 = "NVIDIA Ampere GA102 GPU architecture whitepaper (2021)"
+_ADA = "NVIDIA Ada GPU architecture whitepaper (2023)"
+_BLACKWELL = "NVIDIA RTX Blackwell GPU architecture whitepaper (2025)"
 
 DEVICES: Mapping[str, Device] = MappingProxyType(
     {
@@ -73,9 +84,47 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
         "H200-141GB": _device(
             _H200, (9, 0), gib=139.7, gigabytes_per_s=4800, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5
         ),
+        "B200-180GB": _device(
+            _B200, (10, 0), gib=178.3, gigabytes_per_s=7700, fp32=75, tf32=1125, bf16=2250, fp16=2250
+        ),
+        "MI300X-192GB": _device(
+            _MI300X, (9, 4), gib=191.6, gigabytes_per_s=5300, fp32=163.4, tf32=653.7, bf16=1307.4, fp16=1307.4
+        ),
+        "T4-16GB": _device(_T4, (7, 5), gib=14.5, gigabytes_per_s=320, fp32=8.1, fp16=65),
+        "A10G-24GB": _device(
+            _A10G, (8, 6), gib=22.0, gigabytes_per_s=600, fp32=35, tf32=35, bf16=70, fp16=70
+        ),
+        "L4-24GB": _device(
+            _L4, (8, 9), gib=22.0, gigabytes_per_s=300, fp32=30.3, tf32=60, bf16=121, fp16=121
+        ),
+        "L40S-48GB": _device(
+            _L40S, (8, 9), gib=44.3, gigabytes_per_s=864, fp32=91.6, tf32=183, bf16=362, fp16=362
+        ),
+        "A6000-48GB": _device(
+            _GA102, (8, 6), gib=47.4, gigabytes_per_s=768, fp32=38.7, tf32=77.4, bf16=154.8, fp16=154.8
+        ),
+        "RTX3090-24GB": _device(
+            _GA102, (8, 6), gib=23.5, gigabytes_per_s=936, fp32=35.6, tf32=35.6, bf16=71, fp16=71
+        ),
+        "RTX4090-24GB": _device(
+            _ADA, (8, 9), gib=23.5, gigabytes_per_s=1008, fp32=82.6, tf32=82.6, bf16=165.2, fp16=165.2
+        ),
+        "RTX5090-32GB": _device(
+            _BLACKWELL,
+            (12, 0),
+            gib=31.3,
+            gigabytes_per_s=1792,
+            fp32=104.8,
+            tf32=104.8,
+            bf16=209.5,
+            fp16=209.5,
+        ),
     }
 )
 """Name → :class:`Device`. PCIe cards with the same chip are slower: for them, make a Roofline of your own."""
+
+_VARIANTS = {"Ti", "D", "Laptop"}
+"""Words in the names of other cards with the same number."""
 
 
 def device_named(name: str, *, otherwise: str) -> str:
@@ -102,14 +151,15 @@ def device_named(name: str, *, otherwise: str) -> str:
 def device_in_table(name: str, gigabytes: float) -> str:
     """The table's name of a device that the driver names; of several entries, the nearest in memory.
 
-    >>> device_in_table("NVIDIA A100-SXM4-80GB", 79.3), device_in_table("NVIDIA H200", 139.8)
-    ('A100-80GB', 'H200-141GB')
+    >>> device_in_table("NVIDIA A100-SXM4-80GB", 79.3), device_in_table("NVIDIA GeForce RTX 4090", 23.6)
+    ('A100-80GB', 'RTX4090-24GB')
 
     Raises:
         CostError: if no entry matches.
     """
     chip = {entry: entry.partition("-") for entry in DEVICES}
-    found = [entry for entry, (model, _, _) in chip.items() if model in name.replace("-", " ").split()]
+    words = name.replace("RTX ", "RTX").replace("RTXA", "A").replace("-", " ").split()
+    found = [entry for entry, (model, _, _) in chip.items() if model in words and not _VARIANTS & {*words}]
     if not found:
         raise CostError(
             f"no roofline is known for {name!r}: name one of {[f'roofline-{entry}' for entry in DEVICES]}, "

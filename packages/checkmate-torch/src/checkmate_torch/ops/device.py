@@ -28,6 +28,7 @@ __all__ = [
     "machine_of",
     "obtainable_bytes",
     "refuse_graph_capture",
+    "usable_bytes",
 ]
 
 _CONTEXT = 2**30
@@ -100,7 +101,7 @@ class Target:
             )
         settings = {**given, "cost_model": roofline if model == "roofline" else model}
         if given.get("budget") == AUTO:
-            settings["budget"] = int((DEVICES[self.name].memory_bytes - _CONTEXT) * (1 - HEADROOM))
+            settings["budget"] = usable_bytes(DEVICES[self.name].memory_bytes)
         return settings
 
     @contextmanager
@@ -112,6 +113,11 @@ class Target:
                 yield
         finally:
             _current.reset(token)
+
+
+def usable_bytes(capacity: int) -> int:
+    """The budget ``"auto"`` of a CUDA device with this capacity, in bytes."""
+    return int((capacity - _CONTEXT) * (1 - HEADROOM))
 
 
 def for_target(target: Target | None) -> AbstractContextManager[None]:

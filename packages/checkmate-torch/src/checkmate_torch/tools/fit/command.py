@@ -39,6 +39,7 @@ def register(cli: click.Group) -> None:
         epilog=examples(
             "checkmate fit --hf config.json --batch 1,2,4,8 --sequence 2048,8192 --device H100-80GB",
             "checkmate fit --hf config.json --sequence 2048 --lora r=16,targets=q_proj+v_proj --budget 24GB",
+            "checkmate fit --hf config.json --batch 4 --memory 24GiB",
             "checkmate fit --torch package.module:factory --batch 32,64 --optimizer sgd,momentum=0.9 --json",
         )
     )
@@ -51,7 +52,8 @@ def register(cli: click.Group) -> None:
     @click.option("--optimizer", default="adamw", show_default=True, help="Of torch.optim, or 'none'.")
     @click.option("--dtype", type=click.Choice([*_DTYPES]), help="Of the parameters; default as they are.")
     @click.option("--device", help="As H100-80GB; default the CPU, whose memory is no limit.")
-    @click.option("--budget", help="Bytes, 24GB, or a share of the device; default nine tenths of it.")
+    @click.option("--memory", metavar="SIZE", help="Of the GPU, as 24GiB; default the device's.")
+    @click.option("--budget", help="Bytes, 24GB, or a share of the memory; default nine tenths of it.")
     @click.option(
         "--workspaces", is_flag=True, help="Run each distinct op once here, to measure its workspace."
     )
@@ -92,6 +94,7 @@ def _table(asked: dict[str, Any], on_cell: Any) -> FitTable:
             _numbers(asked["batches"]),
             _numbers(asked["sequences"]),
             device=asked["device"],
+            memory=asked["memory"],
             budget=asked["budget"],
             optimizer=None if asked["optimizer"] == "none" else asked["optimizer"],
             dtype=None if asked["hf"] else dtype,

@@ -31,14 +31,14 @@ from checkmate import (
 )
 from checkmate.cost import DEVICES
 from checkmate.framework import AUTO, ProgramError, TracingSettings
-from checkmate.units import parse_budget
+from checkmate.units import parse_budget, parse_bytes
 from checkmate_torch.adapters.frontend import made_by
 from checkmate_torch.api.trace import TracedModel, trace
 from checkmate_torch.capture.arguments import Loss
 from checkmate_torch.costs.price import workspaces_of
 from checkmate_torch.costs.workspaces import library_bytes
 from checkmate_torch.memory.plain_step import PlainStep, plain_step_of_code
-from checkmate_torch.ops.device import Target, for_target
+from checkmate_torch.ops.device import Target, for_target, usable_bytes
 from checkmate_torch.private import fake_mode, registries, tree_map
 from checkmate_torch.tools.fit.optimizers import MakeOptimizer, UpdateBytes, named_optimizer, update_bytes
 from checkmate_torch.tools.fit.table import Fit, FitTable
@@ -60,6 +60,7 @@ def fit(
     sequences: Iterable[int] = (),
     *,
     device: str | None = None,
+    memory: int | str | None = None,
     budget: Budget | None = None,
     optimizer: str | MakeOptimizer | None = "adamw",
     dtype: torch.dtype | None = None,
@@ -81,9 +82,11 @@ def fit(
         sequences: lengths; none = the model has no such size.
         device: as in :func:`trace`: name in :data:`checkmate.cost.DEVICES`, as ``"H100-80GB"``, also as
             ``"cuda:H100-80GB"``; ``"cuda"`` = the GPU of this machine. None = that of the model.
-        budget: bytes, a size, or a share of the memory of ``device``. The default for a device of the table
-            is ``"auto"``: nine tenths of its memory without the CUDA context, as in :func:`plan`. Cells have
-            a verdict only if there is a budget.
+        memory: capacity of the GPU to predict for, in bytes or as ``"24GiB"``; None = that of ``device`` in
+            the table. For a GPU that the table lacks, let ``device`` name the nearest one.
+        budget: bytes, a size, or a share of the memory. The default where the memory is known is ``"auto"``:
+            nine tenths of it without the CUDA context, as in :func:`plan`. Cells have a verdict only if there
+            is a budget.
         optimizer: name in ``torch.optim``, with settings if need be: ``"sgd,momentum=0.9"``; a function of
             the trained parameters; or None, for forward and backward pass alone.
         dtype: of parameters, buffers and inputs that are floating-point numbers; None = as they are made.
@@ -94,7 +97,7 @@ def fit(
             workspaces of ops here, which convolutions need on a CPU: each distinct op runs once.
 
     Raises:
-        BudgetError: if the budget can't be read.
+        BudgetError: if budget or memory can't be read.
         CostError: if there is no such device.
         ProgramError: if the factory makes something else.
         UnsupportedModelError: if there is no loss, or the model can be neither followed nor captured.
@@ -111,7 +114,7 @@ def fit(
     request = FitRequest(
         factory=factory,
         target=target,
-        limit=_limit(budget, target),
+        limit=_limit(budget, target, memory),
         optimizer=named_optimizer(optimizer) if isinstance(optimizer, str) else optimizer,
         dtype=dtype,
         time_limit=time_limit,
@@ -291,18 +294,28 @@ def _places(batches: Iterable[int], sequences: Iterable[int]) -> list[tuple[int,
     return places
 
 
-def _limit(budget: Budget | None, target: Target | None) -> int | None:
+def _limit(budget: Budget | None, target: Target | None, memory: int | str | None) -> int | None:
     """The budget in bytes; None if there is none.
 
     Raises:
-        BudgetError: if it is a share of a device that is not named.
+        BudgetError: if it is a share of a device that is not named, or the memory is not that of a GPU.
     """
-    if target is None or target.name is None:
+    name = None if target is None else target.name
+    if memory is not None:
+        capacity = parse_bytes(memory)
+    elif name is not None:
+        capacity = DEVICES[name].memory_bytes
+    else:
         if budget == AUTO or isinstance(budget, float) or (isinstance(budget, str) and "%" in budget):
             raise BudgetError(
-                f"budget {budget!r} is a share of a device: name one of {list(DEVICES)}, or write bytes"
+                f"budget {budget!r} is a share of a device: name one of {list(DEVICES)}, give its memory, or "
+                "write bytes"
             )
         return None if budget is None else parse_budget(budget, 2**62)
-    if budget in (None, AUTO):
-        return int(target.settings({"budget": AUTO})["budget"])
-    return parse_budget(budget or 0, DEVICES[target.name].memory_bytes)
+    if budget not in (None, AUTO):
+        return parse_budget(budget or 0, capacity)
+    if usable_bytes(capacity) <= 0:
+        raise BudgetError(
+            f"memory {memory!r} is {capacity} bytes, less than a CUDA context takes: write 24GiB"
+        )
+    return usable_bytes(capacity)
