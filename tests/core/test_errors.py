@@ -35,7 +35,7 @@ def test_budgets_in_messages_are_exact_and_readable() -> None:
 @given(st.integers(1, 2**50), st.integers(1, 2**50))
 def test_the_least_share_in_a_message_is_enough(minimum: int, whole: int) -> None:
     message = infeasible(budget=minimum - 1, minimum=minimum, whole=whole)
-    share = re.search(r", ([\d.]+%) of the peak without recomputation", message)
+    share = re.search(r", ([\d.]+%) of the plain step's peak", message)
     assert share is not None
     if float(share[1][:-1]) <= 1000:
         assert minimum <= parse_budget(share[1], whole) <= minimum + whole / 1000 + 1

@@ -7,7 +7,7 @@ from typing import get_type_hints
 
 import pytest
 
-from checkmate import BudgetError, PluginError
+from checkmate import BudgetError, CostError, PluginError
 from checkmate.framework import Options, Settings, TracingSettings
 
 
@@ -46,6 +46,12 @@ def test_a_mistake_shows_at_once_and_names_the_way_out() -> None:
         Options.parse(cost_model=3.0)
     with pytest.raises(PluginError, match="no solver 'everst'"):
         Options.parse(solver="everst")
+    for name, error, said in (
+        ("flopss", PluginError, "no cost model 'flopss'.*'flops'"),
+        ("roofline-A100-81GB", CostError, "did you mean 'A100-80GB'"),
+    ):
+        with pytest.raises(error, match=said):
+            Options.parse(cost_model=name)
     with pytest.raises(TypeError, match="solver is 3, must be a name or an object"):
         Options.parse(solver=3)
     with pytest.raises(ValueError, match="time_limit is '3', must be > 0 seconds"):

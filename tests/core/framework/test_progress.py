@@ -152,3 +152,22 @@ def test_a_closed_terminal_ends_no_plan(attach: Callable[[], Terminal]) -> None:
     with Options.parse(progress=True).planning("tracing"):
         terminal.close()
         report(Options.parse(progress=True), "timing op 1 of 2")
+
+
+def test_long_planning_is_logged_once_where_nobody_sees_the_line(
+    attach: Callable[[], Terminal], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    terminal, now = attach(), [0.0]
+    monkeypatch.setattr(terminal, "isatty", lambda: False)
+    monkeypatch.setattr("checkmate.framework.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("checkmate.framework.progress._line._warned", False)
+    for options, seconds in ((Options(), 3.0), (Options(progress=False), 99.0), (Options(), 12.0)):
+        with options.planning("tracing"):
+            now[0] += seconds
+            report(options, "timing op 1 of 2")
+            report(options, "timing op 2 of 2")
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "Checkmate: timing op 1 of 2: planning has taken 12 s so far, which later steps don't repeat; "
+        "CHECKMATE_LOG=info logs its stages"
+    ]
+    assert terminal.getvalue() == ""

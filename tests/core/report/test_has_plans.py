@@ -9,6 +9,7 @@ import pytest
 
 from checkmate import NoPlanError, PluginError, Problem, Solution, Timeline
 from checkmate.report import Account, HasPlans, Kind, explain, peak_report
+from checkmate.units import format_bytes
 
 from .judged import by_hand, large
 
@@ -65,3 +66,17 @@ def test_before_the_first_plan() -> None:
     for ask in (Step().report, Step().explain, lambda: Step().save_report("step.html")):
         with pytest.raises(NoPlanError, match="nothing planned yet: run one training step first"):
             ask()
+
+
+def test_its_repr_says_what_was_decided() -> None:
+    assert repr(Step()) == "<Step: nothing planned yet, the first step with gradients plans>"
+    plan = by_hand()
+    for step, last in ((Step(plan), ""), (Step(large(20), plan), "the last of 2 plans: ")):
+        size = format_bytes(plan.peak)
+        cost = f"extra cost {plan.overhead:.1%}"
+        assert repr(step) == f"<Step: {last}budget {size}, predicted peak {size}, {cost}>"
+
+
+def test_what_is_no_meter_is_refused_with_the_way_out() -> None:
+    with pytest.raises(TypeError, match=r"got 42: .*report\(meter\)\. A plan is chosen by plan="):
+        Step(by_hand()).report(42)  # type: ignore[arg-type]

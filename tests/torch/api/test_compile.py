@@ -53,6 +53,14 @@ def test_an_infeasible_budget_names_one_that_works_and_leaves_nothing_behind() -
     compile(module, error.minimum)(x).sum().backward()
 
 
+def test_a_guessed_loss_that_makes_a_budget_infeasible_is_named_with_the_way_out() -> None:
+    module, x = nn.Linear(16, 1000), torch.randn(64, 16)
+    with pytest.raises(checkmate.InfeasibleBudgetError, match=r"rule of thumb .* pass loss="):
+        compile(module, "500KiB")(x)
+    with pytest.raises(checkmate.InfeasibleBudgetError, match=r"make the batch or that op smaller\.$"):
+        compile(module, "500KiB", loss=lambda y: y.sum())(x)
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # Dynamo's own, at a break
 def test_a_branch_on_data_is_planned_in_pieces_or_refused(caplog: pytest.LogCaptureFixture) -> None:
     module, x = Branching(), torch.randn(8, 16)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from checkmate import PluginError
 from checkmate_torch import compile, compile_step, enable, plan, trace
 
 MODEL = nn.Linear(2, 1)
@@ -77,3 +78,33 @@ def test_a_setting_that_does_not_exist_is_the_first_complaint(door: Callable[...
 def test_the_backend_too_names_it_before_a_missing_budget() -> None:
     with pytest.raises(Exception, match="there is no setting 'bugdet': did you mean 'budget'"):
         torch.compile(nn.Linear(2, 1), backend="checkmate", options={"bugdet": "60%"})(X)
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), nn.functional.cross_entropy])
+@pytest.mark.parametrize("door", [compile, enable])
+def test_a_loss_that_needs_a_target_is_refused_with_the_reason(
+    door: Callable[..., object], loss: Any
+) -> None:
+    with pytest.raises(
+        TypeError, match="(?i)cross_?entropy(loss)?, which needs a target too.*loss=lambda output: "
+    ):
+        door(MODEL, "60%", loss=loss)
+
+
+@pytest.mark.parametrize("door", [compile, enable])
+def test_an_optimizer_of_another_model_is_refused(door: Callable[..., object]) -> None:
+    model = nn.Linear(2, 1)
+    of_two = torch.optim.SGD([*nn.Linear(2, 1).parameters(), *model.parameters()], lr=0.1)
+    door(model, "60%", optimizer=of_two)
+    with pytest.raises(ValueError, match="holds no parameter of this model"):
+        door(nn.Linear(2, 1), "60%", optimizer=of_two)
+
+
+@pytest.mark.parametrize("door", [compile, enable])
+def test_a_misspelt_cost_model_or_solver_is_refused_before_the_first_call(
+    door: Callable[..., object],
+) -> None:
+    with pytest.raises(PluginError, match="no cost model 'flopss'.*'flops'"):
+        door(MODEL, "60%", cost_model="flopss")
+    with pytest.raises(PluginError, match="did you mean 'min-cut'"):
+        door(MODEL, "60%", solver="mincut")

@@ -130,7 +130,8 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
         bottleneck: name of the op whose working set is that floor; None if the graph outputs set it.
         proved: True = infeasibility is proved; False = only no schedule was found.
         reason: why the solver found no schedule, if it gave a reason.
-        whole: the peak without recomputation, in bytes, of which a budget may be a share; None if unknown.
+        whole: the plain step's peak, in bytes, of which a budget may be a share; None if unknown.
+        advice: what helps besides a larger budget, as a sentence; "" = a smaller batch or op.
     """
 
     def __init__(
@@ -143,11 +144,12 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
         proved: bool,
         reason: str = "",
         whole: int | None = None,
+        advice: str = "",
     ) -> None:
         """Name the budget, the least budget known to work, and the op that sets the floor."""
         verdict = "is proved infeasible" if proved else "was not met by any schedule that was found"
         known = "; no budget is known to work"
-        advice = "Raise the budget, or make the batch or that op smaller."
+        way_out = advice or "Raise the budget, or make the batch or that op smaller."
         if minimum is not None:
             known = f"; the least budget known to work is {_bytes(minimum)}{_share(minimum, whole)}"
             if minimum <= budget:
@@ -155,12 +157,12 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
                     "was not met by this solver",
                     f", but {_bytes(minimum)} is known to be enough",
                 )
-                advice = "Ask another solver, as 'auto', or give it more time."
+                way_out = "Ask another solver, as 'auto', or give it more time."
         verdict += f" ({excerpt(reason)})" if reason else ""
         what = "the graph outputs set" if bottleneck is None else f"op {quoted(bottleneck, 1000)} sets"
         super().__init__(
             f"a budget of {_bytes(budget)} {verdict}{known}. "
-            f"No schedule can need less than {_bytes(floor)}: {what} that floor. {advice}"
+            f"No schedule can need less than {_bytes(floor)}: {what} that floor. {way_out}"
         )
         self.budget = budget
         self.minimum = minimum
@@ -169,6 +171,7 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
         self.proved = proved
         self.reason = reason
         self.whole = whole
+        self.advice = advice
 
 
 def install_hint(requirement: str) -> str:
@@ -189,11 +192,11 @@ def install_hint(requirement: str) -> str:
 
 
 def _share(size: int, whole: int | None) -> str:
-    """The share of the peak without recomputation, rounded up, so that it is enough as a budget."""
+    """The share of the plain step's peak, rounded up, so that it is enough as a budget."""
     if not whole:
         return ""
     tenths = -(-1000 * size // whole)
-    return f", {tenths // 10}.{tenths % 10}% of the peak without recomputation"
+    return f", {tenths // 10}.{tenths % 10}% of the plain step's peak"
 
 
 def _bytes(size: int) -> str:

@@ -107,7 +107,7 @@ def _share(budget: Budget, whole: int) -> int | None:
         return None
     if share > _LARGEST_SHARE:
         raise BudgetError(
-            f"budget {budget!r:.40}: a float or percentage is a share of the peak without recomputation, "
+            f"budget {budget!r:.40}: a float or percentage is a share of the plain step's peak, "
             f"at most {_LARGEST_SHARE:.0%}; for bytes pass an int"
         )
     return math.floor(share * whole)

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, TypedDict
 
-from checkmate.framework.progress import show, showing, wanted
-from checkmate.plugins import CostModel, Solver, checked_cost_model
+from checkmate.framework.pricing import known_cost_model
+from checkmate.framework.progress import channel, showing
+from checkmate.plugins import CostModel, Solver
 from checkmate.problem.problem import OnProgress, Progress, check_time_limit
 from checkmate.solving.api import engine_of
 from checkmate.units import Budget, parse_budget, parse_bytes
@@ -41,7 +42,8 @@ class TracingSettings(TypedDict, total=False):
         on_progress: called with a :class:`~checkmate.Progress` when a stage of planning begins, before each
             op that is timed, and while the solver runs.
         progress: whether one line on stderr shows the same while a step is planned. None (the default): on a
-            terminal and in a notebook, on one rank. ``CHECKMATE_PROGRESS=0`` in the environment turns it off.
+            terminal and in a notebook, on one rank; elsewhere one warning is logged if planning takes more
+            than 10 s. ``CHECKMATE_PROGRESS=0`` in the environment turns both off.
     """
 
     cost_model: str | CostModel
@@ -113,7 +115,8 @@ class Options:
 
         Raises:
             BudgetError: if the budget, or another number of bytes, can't be read.
-            PluginError: if there is no solver of this name.
+            CostError: if the cost model is of a device that is in no table.
+            PluginError: if there is no solver, or no cost model, of this name.
             TypeError: if there is no such setting (names the nearest), or the solver or cost model is of
                 another type.
             ValueError: unless the time limit is a positive number.
@@ -125,7 +128,7 @@ class Options:
         check_time_limit(time_limit := settings.get("time_limit", cls.default_time_limit))
         if (solver := settings.get("solver", "auto")) != "auto":
             engine_of(solver)
-        model = checked_cost_model(settings.get("cost_model", cls.default_cost_model))
+        model = known_cost_model(settings.get("cost_model", cls.default_cost_model))
         workspaces = settings.get("workspaces", True)
         read = {
             "time_limit": time_limit,
@@ -138,15 +141,15 @@ class Options:
 
     def listener(self, stage: str = "") -> OnProgress | None:
         """Sends each report to ``on_progress`` and, after ``stage``, to the line; None if both are off."""
-        on_line = wanted(self.progress)
-        if self.on_progress is None and not on_line:
+        shown = channel(self.progress)
+        if self.on_progress is None and shown is None:
             return None
 
         def listener(report: Progress) -> None:
             if self.on_progress is not None:
                 self.on_progress(report)
-            if on_line:
-                show(report, stage)
+            if shown is not None:
+                shown(report, stage)
 
         return listener
 

@@ -24,15 +24,18 @@ from itertools import islice
 from typing import TypeVar
 
 from checkmate.cost import MeasuredOps, OpProfile, Roofline, device_in_table, in_formats, with_costs
-from checkmate.errors import ProfilerBusyError
+from checkmate.errors import PluginError, ProfilerBusyError
 from checkmate.model.graph import DFGraph
-from checkmate.plugins import CostModel, annotated, checked_cost_model
+from checkmate.plugins import COST_MODELS, CostModel, annotated, checked_cost_model
 from checkmate.problem.problem import OnProgress, Progress
 
-__all__ = ["Prices", "by_bytes", "measured_ops", "price"]
+__all__ = ["Prices", "by_bytes", "known_cost_model", "measured_ops", "price"]
 
 
 _Op = TypeVar("_Op")
+_ROOFLINE = "roofline"
+_OWN = ("profiled", "flops", _ROOFLINE)
+"""Names of the cost models that are no plugins."""
 _BYTES_PER_SECOND = 1e10
 """Assumed bytes/s of memory for ops that can't be run on made-up inputs."""
 _SAVED_EVERY = 32
@@ -64,6 +67,27 @@ class Prices:
     cpu: Callable[[], Roofline]
 
 
+def known_cost_model(cost_model: object) -> str | CostModel:
+    """A cost model, or the name of one that exists.
+
+    Raises:
+        CostError: if it names a device that is in no table.
+        PluginError: if there is no cost model of this name.
+        TypeError: if this is neither a name nor has a method ``annotate``.
+    """
+    model = checked_cost_model(cost_model)
+    if not isinstance(model, str) or model in _OWN:
+        return model
+    if model.startswith(f"{_ROOFLINE}-"):
+        Roofline.nearest(model.removeprefix(f"{_ROOFLINE}-"), "fp32")
+        return model
+    try:
+        COST_MODELS.spec(model)
+    except PluginError as error:
+        raise PluginError(f"{error}; besides those, there are {[*_OWN]}") from None
+    return model
+
+
 def price(graph: DFGraph, prices: Prices, cost_model: str | CostModel, *, workspaces: bool) -> DFGraph:
     """The graph with the costs of a cost model; ``workspaces`` = measure them whatever the cost model is.
 
@@ -80,8 +104,8 @@ def price(graph: DFGraph, prices: Prices, cost_model: str | CostModel, *, worksp
     counted = with_costs(graph, prices.flops(), "flop")
     if cost_model == "flops":
         return counted
-    if isinstance(cost_model, str) and (cost_model == "roofline" or cost_model.startswith("roofline-")):
-        return _in_seconds(counted, prices, cost_model.removeprefix("roofline").removeprefix("-"))
+    if isinstance(cost_model, str) and (cost_model == _ROOFLINE or cost_model.startswith(f"{_ROOFLINE}-")):
+        return _in_seconds(counted, prices, cost_model.removeprefix(_ROOFLINE).removeprefix("-"))
     return annotated(cost_model, counted)
 
 

@@ -3,7 +3,8 @@
     tracing ↦ timing op 12 of 40 ↦ solving: gap 1.2% ↦ nothing
 
 The line is written to stderr, at most ten times a second, and only inside of :func:`showing`. It is erased
-before a message is logged, so that it never runs into one.
+before a message is logged, so that it never runs into one. Elsewhere, as in a log file, one warning is logged
+if planning takes long: quick plans stay silent, and warnings, unlike messages at level INFO, show by default.
 """
 
 from __future__ import annotations
@@ -14,29 +15,38 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from checkmate.problem.problem import Progress
 from checkmate.text.printable import clipped
 
-__all__ = ["show", "showing", "wanted"]
+__all__ = ["channel", "show", "showing", "warn_if_slow"]
 
 _VARIABLE = "CHECKMATE_PROGRESS"
+_log = logging.getLogger(__name__)
 _PERIOD_S = 0.1
+_SLOW_S = 10.0
+"""Seconds of planning after which a warning says so, once in a process."""
 _COLUMNS = 100
 """The longest line, in characters; less on a narrow terminal."""
 
 
-def wanted(progress: bool | None) -> bool:
-    """Whether to write the line: by ``progress``; None = on a terminal or in a notebook, on one rank only.
+def channel(progress: bool | None) -> Callable[[Progress, str], None] | None:
+    """The function that shows reports: :func:`show`, :func:`warn_if_slow`, or None, which shows nothing.
 
-    ``CHECKMATE_PROGRESS=0`` in the environment overrides the setting.
+    Args:
+        progress: True = on the line; None = on the line on a terminal and in a notebook, else by a warning,
+            on one rank only. ``CHECKMATE_PROGRESS=0`` in the environment overrides it.
     """
     if progress is False or os.environ.get(_VARIABLE) == "0":
-        return False
-    return bool(progress) or (os.environ.get("RANK", "0") == "0" and (_on_terminal() or _in_notebook()))
+        return None
+    if progress:
+        return show
+    if os.environ.get("RANK", "0") != "0":
+        return None
+    return show if _on_terminal() or _in_notebook() else warn_if_slow
 
 
 @contextmanager
@@ -48,6 +58,8 @@ def showing(allowed: bool = True) -> Iterator[None]:
         _line.erase()
         return factory(*args, **kwargs)
 
+    if not _line.blocks:
+        _line.since_s = time.monotonic()
     _line.blocks.append(allowed)
     logging.setLogRecordFactory(after_erasing)
     try:
@@ -61,6 +73,11 @@ def showing(allowed: bool = True) -> Iterator[None]:
 def show(report: Progress, stage: str = "") -> None:
     """Replace the line, if it is allowed, by ``stage`` and a report; a report often names its stage."""
     _line.replace(_text(report, stage))
+
+
+def warn_if_slow(report: Progress, stage: str = "") -> None:
+    """Log one warning if planning has taken long; a report often names its stage."""
+    _line.warn(_text(report, stage))
 
 
 def _text(report: Progress, stage: str) -> str:
@@ -82,8 +99,23 @@ class _Line:
 
     def __init__(self) -> None:
         self.blocks: list[bool] = []
+        self.since_s = 0.0
+        self._warned = False
         self._shown = ""
         self._at_s = -math.inf
+
+    def warn(self, text: str) -> None:
+        """Log a warning, once, if the outermost block has been open for long."""
+        taken_s = time.monotonic() - self.since_s
+        if self._warned or not self.blocks or not all(self.blocks) or taken_s < _SLOW_S:
+            return
+        self._warned = True
+        _log.warning(
+            "%s: planning has taken %.0f s so far, which later steps don't repeat; CHECKMATE_LOG=info logs "
+            "its stages",
+            text,
+            taken_s,
+        )
 
     def replace(self, text: str) -> None:
         """Replace the line; while the stage is the same, at most once in a tenth of a second."""

@@ -176,6 +176,18 @@ class HasPlans(Generic[_Plan]):
         """The plans so far, one for each kind of inputs that was trained with."""
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        """The last plan in a line: its budget, predicted peak and extra cost."""
+        name = type(self).__name__
+        if not self.plans:
+            return f"<{name}: nothing planned yet, the first step with gradients plans>"
+        timeline, budget = self.plans[-1].solution.timeline, self.plans[-1].solution.problem.budget
+        found = "no schedule"
+        if timeline is not None:
+            found = f"predicted peak {format_bytes(timeline.peak)}, extra cost {timeline.overhead:.1%}"
+        last = f"the last of {len(self.plans)} plans: " if len(self.plans) > 1 else ""
+        return f"<{name}: {last}budget {format_bytes(budget)}, {found}>"
+
     def report(self, measured: Measured | None = None, *, plan: int = -1) -> PeakReport:
         """The use of every byte at the step's peak; prints as a table.
 
@@ -185,9 +197,15 @@ class HasPlans(Generic[_Plan]):
 
         Raises:
             NoPlanError: before the first call with gradients.
+            TypeError: if this is no meter.
         """
         chosen = self._plan(plan)
-        peak = measured.peak if measured is not None else None
+        peak = getattr(measured, "peak", None)
+        if measured is not None and peak is None:
+            raise TypeError(
+                f"report takes a memory meter, got {measured!r:.80}: run one step inside of "
+                "'with memory_meter(…) as meter:', then report(meter). A plan is chosen by plan="
+            )
         return peak_report(
             chosen.solution,
             chosen.account,

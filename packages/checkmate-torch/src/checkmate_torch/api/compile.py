@@ -13,7 +13,7 @@ from typing import Any, Unpack
 from torch import nn
 
 from checkmate import Budget
-from checkmate_torch.capture.arguments import check_module
+from checkmate_torch.capture.arguments import check_module, check_trains
 from checkmate_torch.planning.options import Options, TrainingSettings
 from checkmate_torch.planning.step_plan import GivenSchedule, StepPlan, Viewable
 from checkmate_torch.planning.training import PlannedTraining
@@ -45,14 +45,18 @@ def compile(model: nn.Module, budget: Budget, **settings: Unpack[TrainingSetting
         BudgetError: if the budget, or another number of bytes, can't be read; if the optimizer's state can't
             be predicted; at the first call, if the free memory of the device is unknown.
         TypeError: if a setting is unknown, or its value has the wrong type.
-        CostError: at the first call, if the cost model can't price the step.
+        ValueError: if the optimizer holds no parameter of the model.
+        CostError, PluginError: if there is no such cost model or solver; at the first call, if the cost model
+            can't price the step.
         InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
         UnsupportedModelError: at the first call, if the model can't be captured or planned.
         TooManyPlansError: with ``strict=True``, at the call that would need more than ``max_plans`` plans.
         RankError: at the first call, if the ranks that plan together meet different kinds of inputs.
     """
     check_module(model)
-    return CompiledModule(model, Options.parse(budget=budget, **settings))
+    options = Options.parse(budget=budget, **settings)
+    check_trains(settings.get("optimizer"), model)
+    return CompiledModule(model, options)
 
 
 class CompiledModule(nn.Module, Viewable):

@@ -10,7 +10,7 @@ from torch import nn
 from checkmate import Budget
 from checkmate.framework import AUTO
 from checkmate_torch.api.compile import CompiledModule
-from checkmate_torch.capture.arguments import check_module
+from checkmate_torch.capture.arguments import check_module, check_trains
 from checkmate_torch.distributed.wrappers import inside_of
 from checkmate_torch.planning.options import Options, TrainingSettings
 from checkmate_torch.planning.training import PlannedTraining
@@ -47,7 +47,9 @@ def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingS
     Raises:
         BudgetError: if the budget, or another number of bytes, can't be read; if the optimizer's state can't
             be predicted.
+        CostError, PluginError: if there is no such cost model or solver.
         TypeError: unless the model is a module that is not compiled yet; if a setting is unknown.
+        ValueError: if the optimizer holds no parameter of the model.
 
     The first call raises what the first call of a compiled module does; see :func:`compile`.
 
@@ -61,7 +63,9 @@ def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingS
     (1, 'Sequential')
     """
     options = Options.parse(budget=budget, **settings)
-    return _enable(_target(model), options)
+    model = _target(model)
+    check_trains(settings.get("optimizer"), model)
+    return _enable(model, options)
 
 
 def disable(model: nn.Module) -> None:

@@ -8,7 +8,15 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-__all__ = ["Loss", "check_loss", "check_max_plans", "check_module", "check_optimizer", "check_step"]
+__all__ = [
+    "Loss",
+    "check_loss",
+    "check_max_plans",
+    "check_module",
+    "check_optimizer",
+    "check_step",
+    "check_trains",
+]
 
 Loss = Callable[[Any], Tensor]
 """Maps the model's output to a scalar."""
@@ -40,11 +48,25 @@ def check_optimizer(optimizer: object) -> None:
         )
 
 
+def check_trains(optimizer: Optimizer | None, model: nn.Module) -> None:
+    """Raise ValueError if there is an optimizer, and it holds no parameter of the model."""
+    if optimizer is None:
+        return
+    known = set(map(id, model.parameters()))
+    if not any(id(p) in known for group in optimizer.param_groups for p in group["params"]):
+        raise ValueError(
+            "the optimizer holds no parameter of this model, so that its state would be counted in vain: make "
+            "it with this model's parameters, after those are final"
+        )
+
+
 def check_loss(loss: object) -> None:
     """Raise TypeError, which says the way out, unless this is a function, or None for no loss."""
-    if loss is not None and (isinstance(loss, type) or not callable(loss)):
+    name = _of_torch(loss)
+    if loss is not None and (name or isinstance(loss, type) or not callable(loss)):
+        shown = f"PyTorch's {name}, which needs a target too" if name else f"{loss!r:.80}"
         raise TypeError(
-            f"loss is {loss!r:.80}, must be a function of the model's output that returns a scalar tensor: "
+            f"loss is {shown}, must be a function of the model's output alone that returns a scalar tensor: "
             "loss=lambda output: torch.nn.functional.cross_entropy(output, target)"
         )
 
@@ -58,12 +80,17 @@ def check_max_plans(max_plans: object) -> None:
 def check_step(model: object, loss_fn: object, optimizer: object) -> None:
     """Raise TypeError, which says the way out, unless model, loss function and optimizer can make a step."""
     check_module(model)
-    home = loss_fn if hasattr(loss_fn, "__name__") else type(loss_fn)
-    of_torch = home.__module__ in ("torch.nn.functional", "torch.nn.modules.loss")
-    if of_torch or isinstance(loss_fn, type) or not callable(loss_fn):
-        shown = f"PyTorch's {home.__name__}" if of_torch else f"{loss_fn!r:.80}"
+    name = _of_torch(loss_fn)
+    if name or isinstance(loss_fn, type) or not callable(loss_fn):
+        shown = f"PyTorch's {name}" if name else f"{loss_fn!r:.80}"
         raise TypeError(
             f"loss_fn is {shown}, which is not called with the model: "
             "write loss_fn=lambda model, x, y: loss(model(x), y)"
         )
     check_optimizer(optimizer)
+
+
+def _of_torch(loss: object) -> str:
+    """The name of a loss of PyTorch's, function, class or module; "" for any other object."""
+    home = loss if hasattr(loss, "__name__") else type(loss)
+    return home.__name__ if home.__module__ in ("torch.nn.functional", "torch.nn.modules.loss") else ""

@@ -12,8 +12,8 @@ from torch.fx import Node
 from checkmate import DFGraph, InfeasibleBudgetError, Problem, Solution, keep_all_peak, minimum_budget
 from checkmate.framework import decide, in_bytes
 from checkmate.heuristics import PlainOrder
-from checkmate.report import Account
-from checkmate.units import parse_budget
+from checkmate.report import Account, Kind
+from checkmate.units import format_bytes, parse_budget
 from checkmate_torch.costs.price import price
 from checkmate_torch.distributed.ranks import Ranks, decided_together, priced_together
 from checkmate_torch.ops.device import obtainable_bytes
@@ -22,6 +22,12 @@ from checkmate_torch.tracing.traced_graph import TracedGraph
 
 __all__ = ["LEAST_S", "Whole", "budget_bytes", "decide_step", "least_memory", "price_step"]
 
+_GUESSED = (
+    "%s of that are a rule of thumb for the loss outside of the model: pass loss=, a function of the model's "
+    "output, to count its own bytes. Or raise the budget, or make the batch smaller."
+)
+_WORTH_A_HINT = 0.1
+"""Share of the floor from which on a guessed loss is named in the error."""
 LEAST_S = 2.0
 """Seconds to search for the least peak; also the shortest time limit for solving one of several graphs."""
 
@@ -108,7 +114,20 @@ def decide_step(
     try:
         return decided_together(Ranks.of(options.process_group), problem, solve)
     except InfeasibleBudgetError as error:
-        raise account.explained(error, graph, plain_peak) from None
+        known = vars(account.explained(error, graph, plain_peak))
+        guess = 0 if options.loss_bytes is not None else _loss_charge(graph, account)
+        if guess >= max(1, _WORTH_A_HINT * error.floor):
+            known["advice"] = _GUESSED % format_bytes(guess)
+        raise InfeasibleBudgetError(**known) from None
+
+
+def _loss_charge(graph: DFGraph, account: Account) -> int:
+    """Bytes charged for a loss outside of the model besides outputs and their gradients; 0 if it is inside."""
+    for op in graph.ops:
+        kept = sum(graph.tensors[t].size for t in op.outputs if account.kinds[t] is Kind.LOSS)
+        if kept and op.workspace:
+            return kept + op.workspace
+    return 0
 
 
 def budget_bytes(options: Options, allocated: tuple[torch.device, int], plain_peak: int) -> int:
