@@ -82,12 +82,8 @@ def test_the_backend_too_names_it_before_a_missing_budget() -> None:
 
 @pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), nn.functional.cross_entropy])
 @pytest.mark.parametrize("door", [compile, enable])
-def test_a_loss_that_needs_a_target_is_refused_with_the_reason(
-    door: Callable[..., object], loss: Any
-) -> None:
-    with pytest.raises(
-        TypeError, match="(?i)cross_?entropy(loss)?, which needs a target too.*loss=lambda output: "
-    ):
+def test_a_loss_that_needs_a_target_is_refused(door: Callable[..., object], loss: Any) -> None:
+    with pytest.raises(TypeError, match=r"which needs a target too.*loss=lambda output: "):
         door(MODEL, "60%", loss=loss)
 
 
@@ -101,10 +97,10 @@ def test_an_optimizer_of_another_model_is_refused(door: Callable[..., object]) -
 
 
 @pytest.mark.parametrize("door", [compile, enable])
-def test_a_misspelt_cost_model_or_solver_is_refused_before_the_first_call(
+def test_a_misspelt_cost_model_or_solver_is_refused_at_once(
     door: Callable[..., object],
 ) -> None:
-    with pytest.raises(PluginError, match="no cost model 'flopss'.*'flops'"):
+    with pytest.raises(PluginError, match=r"no cost model 'flopss'.*'flops'"):
         door(MODEL, "60%", cost_model="flopss")
     with pytest.raises(PluginError, match="did you mean 'min-cut'"):
         door(MODEL, "60%", solver="mincut")

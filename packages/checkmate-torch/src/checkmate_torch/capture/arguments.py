@@ -55,8 +55,8 @@ def check_trains(optimizer: Optimizer | None, model: nn.Module) -> None:
     known = set(map(id, model.parameters()))
     if not any(id(p) in known for group in optimizer.param_groups for p in group["params"]):
         raise ValueError(
-            "the optimizer holds no parameter of this model, so that its state would be counted in vain: make "
-            "it with this model's parameters, after those are final"
+            "the optimizer holds no parameter of this model, so that its state would be counted in vain: "
+            "make it with this model's parameters, after those are final"
         )
 
 

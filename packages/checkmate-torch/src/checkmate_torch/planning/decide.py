@@ -122,7 +122,7 @@ def decide_step(
 
 
 def _loss_charge(graph: DFGraph, account: Account) -> int:
-    """Bytes charged for a loss outside of the model besides outputs and their gradients; 0 if it is inside."""
+    """Bytes for a loss outside of the model besides outputs and their gradients; 0 if it is inside."""
     for op in graph.ops:
         kept = sum(graph.tensors[t].size for t in op.outputs if account.kinds[t] is Kind.LOSS)
         if kept and op.workspace:
