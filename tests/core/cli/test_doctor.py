@@ -97,6 +97,15 @@ def test_a_load_failure_is_a_problem_unless_the_library_is_absent(
     assert found(checkmate, thing)["level"] == "note"
 
 
+def test_a_library_that_several_solvers_lack_is_one_note(
+    checkmate: Checkmate, outcomes: dict[str, list[str]]
+) -> None:
+    text = "not installed (optional): OR-Tools (checkmate-solvers[ortools])"
+    outcomes["import matplotlib.figure"] = [text, text]
+    finding = found(checkmate, "import matplotlib.figure")
+    assert (finding["level"], finding["text"], finding["advice"]) == ("note", text, "")
+
+
 def test_two_owners_of_the_import_name_are_a_problem(checkmate: Checkmate, install: Install) -> None:
     assert found(checkmate, "import checkmate")["level"] == "ok"
     install("checkmate", "0.2.0", "checkmate")

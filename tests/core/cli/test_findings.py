@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,28 @@ def test_each_solver_is_tried_whatever_the_others_do() -> None:
         "no solver 'no-such-solver'",
         "no solver 'nor-this'",
     ]
+
+
+def test_a_solver_without_its_optional_library_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lacking.py").write_text(
+        "from checkmate.errors import MissingDistributionError\n"
+        "from checkmate.plugins import SolverSpec, hookimpl\n"
+        "def _load(): raise MissingDistributionError('Tools is not installed', name='Tools')\n"
+        "@hookimpl\n"
+        "def checkmate_register_solvers():\n"
+        "    return [SolverSpec(name='lacking', summary='does', load=_load, requires=('it[tools]',))]\n"
+    )
+    folder = tmp_path / "lacking-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: lacking\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("[checkmate]\nlacking = lacking\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    monkeypatch.setenv("CHECKMATE_PLUGINS", "lacking")
+    errors = load_errors(_LOAD_SOLVERS.format(names=["lacking"]))
+    assert errors == ["not installed (optional): Tools (it[tools])"]
 
 
 @pytest.mark.usefixtures("broken")

@@ -63,6 +63,15 @@ def test_steps_are_shown_beside_the_simulators_peak(checkmate: Checkmate) -> Non
     }
 
 
+def test_steps_that_update_nothing_are_called_one_step(
+    checkmate: Checkmate, offer: Callable[..., None], traced: DFGraph
+) -> None:
+    assert "the same step" not in checkmate(*RUN).stdout
+    offer(executor_of(traced, lambda _: StepReport(loss=2.5, peak=32, seconds=0.5)))
+    assert "the same step, 3 times: nothing is updated" in checkmate(*RUN).stdout
+    assert "the same step" not in checkmate(*RUN, "--steps", 1).stdout
+
+
 def test_a_schedule_may_come_from_standard_input(checkmate: Checkmate, tmp_path: Path) -> None:
     content = (tmp_path / "s.json").read_bytes()
     assert checkmate(*RUN[:-1], "-", "--graph", "g.json", input=content).exit_code == 0

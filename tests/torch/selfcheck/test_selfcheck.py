@@ -12,14 +12,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import nn
 
 from checkmate import UnsupportedModelError
 from checkmate_torch import enable
 from checkmate_torch.costs.meter import MemoryMeter, memory_meter
-from checkmate_torch.selfcheck import bits, loop, slices, tools
+from checkmate_torch.selfcheck import bits, loop, register, slices, tools
 from checkmate_torch.selfcheck.__main__ import main
 from checkmate_torch.selfcheck.answers import Answer, Setup
 from checkmate_torch.selfcheck.slices import SLICES, rows_of
@@ -160,6 +162,23 @@ def test_nothing_passed_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "COMMAND", (sys.executable, "-c", code))
     assert list(slices.rows_from_process("bits", [], 60.0)) == []
     assert main(["--only", "tools", "--device", "cpu"]) == 1
+
+
+def test_a_match_with_no_check_lists_the_checks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "bits,tools", "--device", "cpu", "--match", "gtp"]) == 2
+    said = capsys.readouterr().out
+    assert "no check has 'gtp' in its name" in said
+    assert {"mlp, enable, 50%", "memory_meter"} <= {line.strip() for line in said.splitlines()}
+
+
+def test_help_has_the_name_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    group = click.Group("checkmate")
+    register(group)
+    said = CliRunner().invoke(group, ["selfcheck", "--help"]).output
+    assert said.startswith("usage: checkmate selfcheck ")
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert capsys.readouterr().out.startswith("usage: python -m checkmate_torch.selfcheck ")
 
 
 def test_capture_as_a_cuda_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,8 @@ def require_ortools() -> None:
     """Raise MissingDistributionError unless OR-Tools is installed."""
     if find_spec("ortools") is None:
         raise MissingDistributionError(
-            "OR-Tools is not installed: it comes with the extra 'ortools' of checkmate-solvers"
+            "OR-Tools is not installed: it comes with the extra 'ortools' of checkmate-solvers",
+            name="OR-Tools",
         )
 
 

@@ -41,16 +41,22 @@ _OTHERS = (
 _LIBRARIES = ("matplotlib.figure", "ortools.sat.python.cp_model", "scipy.optimize")
 """Modules of optional libraries that solvers and pictures need; frameworks would take too long to load."""
 _TIME_LIMIT_S = 120.0
-_LOADED, _FAILED = "loaded", "failed: "
+_LOADED, _FAILED, _OPTIONAL = "loaded", "failed: ", "not installed (optional): "
 _ABSENT = ("ModuleNotFoundError", "MissingDistributionError")
 
 _LOAD_SOLVERS = """
+from checkmate.errors import MissingDistributionError
 from checkmate.plugins import SOLVERS
 for name in {names}:
     try:
         SOLVERS.load(name)
     except Exception as error:
-        print("failed:", *str(error).split(), flush=True)
+        lacking = error.__cause__
+        if isinstance(lacking, MissingDistributionError) and lacking.name:
+            needs = ", ".join(SOLVERS.spec(name).requires)
+            print("failed: not installed (optional):", lacking.name, "(" + needs + ")", flush=True)
+        else:
+            print("failed:", *str(error).split(), flush=True)
 """
 
 
@@ -187,7 +193,10 @@ def _loading() -> Iterator[Finding]:
     for subject, program in _programs().items():
         errors = load_errors(program)
         working += [] if errors else [subject]
-        for error in errors:
+        for error in dict.fromkeys(errors):  # several solvers may lack one library
+            if error.startswith(_OPTIONAL):
+                yield Finding("note", subject, error)
+                continue
             absent = any(name in error for name in _ABSENT)
             advice = "reinstall or upgrade the library in the message; other parts work without it"
             level: Literal["note", "problem"] = "note" if absent else "problem"

@@ -44,6 +44,8 @@ Input = Path | BinaryIO
 _STANDARD_INPUT = f"{__name__}.stdin"
 _SHARE = re.compile(r"\s*(\d*\.\d+|\d+\.)\s*")
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*%\s*")
+_RANGE = re.compile(r":|[\w%]\s*(-|–|\.\.)\s*\.?\d")
+"""In a range of budgets, as it must be written, and as people write it."""
 _MANY = 10_000
 
 
@@ -196,17 +198,18 @@ def budget_list(text: str) -> list[Budget]:
     for part in text.split(","):
         if not part.strip():
             raise BudgetError(f"budgets {text!r:.60}: a budget is missing; write 0.3:1.0:15 or 4GiB,60%,0.5")
-        budgets += _shares(part) if ":" in part else [budget_of(part.strip())]
+        budgets += _shares(part) if _RANGE.search(part) else [budget_of(part.strip())]
     return budgets
 
 
 def _shares(text: str) -> list[Budget]:
     ends = text.split(":")
-    start, stop = (_share(end) for end in ends[:2])
+    start, stop = (_share(end) for end in (*ends, "")[:2])
     count = int(ends[2]) if len(ends) == 3 and re.fullmatch(r"\s*[0-9]{1,9}\s*", ends[2]) else 0
     if start is None or stop is None or not 1 <= count <= _MANY:
         raise BudgetError(
-            f"budgets {text!r:.60}: a range is start:stop:count, of shares and 1 to {_MANY}: write 0.3:1.0:15"
+            f"budgets {text!r:.60}: a range is start:stop:count, of shares and a number up to {_MANY}: "
+            "write 0.3:1.0:15"
         )
     step = (stop - start) / max(count - 1, 1)
     return [start + k * step if k < count - 1 or k == 0 else stop for k in range(count)]

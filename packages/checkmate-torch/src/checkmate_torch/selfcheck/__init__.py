@@ -25,4 +25,4 @@ def register(cli: click.Group) -> None:
         """Check this machine and its PyTorch: bits, peaks, tools; --help lists the options."""
         from checkmate_torch.selfcheck.__main__ import main
 
-        ctx.exit(main(arguments))
+        ctx.exit(main(arguments, program=ctx.command_path))

@@ -19,7 +19,7 @@ import torch
 from checkmate_torch.ops.device import machine_of
 from checkmate_torch.releases import check_installed
 from checkmate_torch.selfcheck.answers import LATE, Answer, line_of, table_of
-from checkmate_torch.selfcheck.slices import END, SLICES, encoded, rows_from_process, rows_of
+from checkmate_torch.selfcheck.slices import END, SLICES, encoded, names_of, rows_from_process, rows_of
 
 __all__ = ["main"]
 
@@ -29,16 +29,19 @@ _GRACE_S = 60.0
 _PACKAGES = ("checkmate-core", "checkmate-solvers", "checkmate-torch", "triton", "numpy")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, *, program: str = "python -m checkmate_torch.selfcheck"
+) -> int:
     """Run the command line.
 
     Args:
         arguments: the arguments after the program's name; None = this process's arguments.
+        program: its name in the help text.
 
     Returns:
-        0 if no check failed and at least one passed, else 1.
+        0 if no check failed and at least one passed, else 1; or 2 if no check has the text of ``--match``.
     """
-    chosen = _parser().parse_args(arguments)
+    chosen = _parser(program).parse_args(arguments)
     check_installed()
     device = torch.device(chosen.device)
     if chosen.rows is not None:
@@ -46,6 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say(encoded(row))
         _say(END)
         return 0
+    names = [name for part in chosen.only for name in names_of(part, device)]
+    if not any(chosen.match in name for name in names):
+        _say("\n  ".join([f"no check has {chosen.match!r} in its name; the checks are", *names]))
+        return 2
     machine = _machine(device)
     _say(", ".join(f"{name} {value}" for name, value in machine.items() if value))
     rows = _all_rows(chosen)
@@ -95,9 +102,9 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m checkmate_torch.selfcheck",
+        prog=program,
         description="Check Checkmate on this machine: bits, peaks, tools.",
     )
     default = "cuda" if torch.cuda.is_available() else "cpu"

@@ -24,7 +24,7 @@ from checkmate_torch.selfcheck import bits, tools, truth
 from checkmate_torch.selfcheck.answers import FAILED, LATE, Answer, Check, Setup
 from checkmate_torch.selfcheck.loop import forget_all, setup_on
 
-__all__ = ["COMMAND", "END", "SLICES", "encoded", "rows_from_process", "rows_of"]
+__all__ = ["COMMAND", "END", "SLICES", "encoded", "names_of", "rows_from_process", "rows_of"]
 
 SLICES: Mapping[str, Callable[[Setup], Iterator[Check]]] = {
     "bits": bits.checks,
@@ -39,6 +39,11 @@ _MARK = '{"selfcheck": {'
 _LAST = 2000
 _CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 """Without it, cuBLAS has no deterministic kernels."""
+
+
+def names_of(name: str, device: torch.device) -> list[str]:
+    """The names of the checks of a slice."""
+    return [check.name for check in SLICES[name](Setup(device=device))]
 
 
 def rows_of(name: str, device: torch.device, seconds: float, match: str = "") -> Iterator[Answer]:

@@ -155,7 +155,9 @@ def _print(reports: Sequence[StepReport], peak: int, beyond: int | None) -> None
         (str(k + 1), _loss(r), _bytes(r.peak), _bytes(peak), f"{r.seconds:.3g}")
         for k, r in enumerate(reports)
     ]
-    print_table("steps", rows, header=("step", "loss", "measured peak", "simulator's peak", "seconds"))
+    same = len(reports) > 1 and len({r.loss for r in reports}) == 1
+    title = f"the same step, {len(reports)} times: nothing is updated" if same else "steps"
+    print_table(title, rows, header=("step", "loss", "measured peak", "simulator's peak", "seconds"))
     if beyond is None:
         click.echo("The executor measured no memory here.")
     elif beyond <= 0:
