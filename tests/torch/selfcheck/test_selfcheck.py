@@ -168,7 +168,8 @@ def test_a_match_with_no_check_lists_the_checks(capsys: pytest.CaptureFixture[st
     assert main(["--only", "bits,tools", "--device", "cpu", "--match", "gtp"]) == 2
     said = capsys.readouterr().out
     assert "no check has 'gtp' in its name" in said
-    assert {"mlp, enable, 50%", "memory_meter"} <= {line.strip() for line in said.splitlines()}
+    assert "  mlp, enable, 50%\n" in said
+    assert "memory_meter" in said
 
 
 def test_help_has_the_name_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
