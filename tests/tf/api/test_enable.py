@@ -254,6 +254,15 @@ def test_a_model_that_runs_eagerly_is_not_planned_and_a_warning_is_logged(
     np.testing.assert_allclose(after(planned, X, Y)[1][0], eager[1][0], rtol=1e-5)
 
 
+def test_missing_sample_weights_are_no_other_kind_of_batch() -> None:
+    model = small()
+    training = enable(model)
+    training.plan(X, Y)
+    model.train_on_batch(X, Y)
+    model.fit(X, Y, batch_size=80, verbose=0)
+    assert len(training.plans) == 1
+
+
 @pytest.fixture
 def functions_run_eagerly() -> Iterator[None]:
     tf.config.run_functions_eagerly(True)

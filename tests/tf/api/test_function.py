@@ -156,6 +156,18 @@ def test_a_share_keeps_its_bytes_when_the_largest_step_is_forgotten(monkeypatch:
     assert small == large
 
 
+def test_the_fifth_value_of_a_python_argument_brings_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    @checkmate.tf2.function(budget="100%", cost_model="flops", workspaces=False)
+    def step(x: tf.Tensor, rate: float, name: str = "a") -> tf.Tensor:
+        return tf.reduce_sum(x * rate)
+
+    for n, rate in enumerate((0.5, 0.5, 0.25, 0.125, 2.0, 4.0, 8.0)):
+        step(tf.ones([1024]), rate)
+        step(tf.ones([1024 + n]), 0.5)
+    assert caplog.text.count("pass values that change as tensors") == 1
+    assert "such as 4.0" in caplog.text
+
+
 def test_the_plans_of_32_kinds_of_arguments_are_kept() -> None:
     @checkmate.tf2.function(budget="100%", cost_model="flops", workspaces=False)
     def step(x: tf.Tensor) -> tf.Tensor:

@@ -171,7 +171,7 @@ def _logs(model: keras.Model, data: Any) -> Any:
     """
     optimizer = model.optimizer
     built = model.built and all(layer.built for layer in model.layers)
-    if type(model).train_step is not keras.Model.train_step or optimizer is None or not built:
+    if not _is_keras_own(model) or optimizer is None or not built:
         return model.train_step(data)
     with made_at_once():
         if not optimizer.built and model.trainable_variables:
@@ -180,13 +180,21 @@ def _logs(model: keras.Model, data: Any) -> Any:
         return model.train_step(data)
 
 
+def _is_keras_own(model: keras.Model) -> bool:
+    """Whether a model trains by Keras' own ``train_step``."""
+    return type(model).train_step is keras.Model.train_step
+
+
 def _train_function(model: keras.Model, step: PlannedFunction) -> Callable[[Iterator[Any]], Any]:
     """The function that ``fit`` calls with an iterator over batches; it returns the last logs."""
 
     def train(iterator: Iterator[Any]) -> Any:
         logs, trained = None, False
         for _, data in zip(range(model.steps_per_execution), iterator, strict=False):
-            logs, trained = step(keras.tree.map_structure(_optional, data)), True
+            data = keras.tree.map_structure(_optional, data)
+            if _is_keras_own(model):  # (x, y, None), as of train_on_batch, is of the same kind as (x, y)
+                data = keras.utils.pack_x_y_sample_weight(*keras.utils.unpack_x_y_sample_weight(data))
+            logs, trained = step(data), True
         if not trained:
             raise StopIteration  # to Keras, the end of the data
         return logs

@@ -36,6 +36,8 @@ __all__ = ["PlannedFunction", "function"]
 
 _MOST_KINDS = 32
 """The most plans kept, one for each kind of arguments; a plan of 600 ops takes 45 MiB of host memory."""
+_MANY_CONSTANTS = 5
+"""A warning comes with this number of plans that differ only in Python values."""
 _log = logging.getLogger(__name__)
 
 
@@ -168,12 +170,25 @@ class PlannedFunction(HasPlans[StepPlan]):
         with self._lock:
             step = self._steps.get(signature.key)
             if step is None or step.is_outdated(self.least):
-                if step is None and len(self._steps) == _MOST_KINDS:
-                    del self._steps[min(self._steps, key=lambda key: self._steps[key].used)]
+                if step is None:
+                    self._expect(signature)
                 with self._options.planning("tracing"):
                     step = self._steps[signature.key] = self._planned(signature)
             step.used = next(self._uses)
             return step
+
+    def _expect(self, signature: Signature) -> None:
+        """Make room for a new kind of arguments, and warn of the fifth that differs only in constants."""
+        known = (step.bound.traced.signature for step in self._steps.values())
+        changed = [value for other in known for value in signature.other_constants(other)[:1]]
+        if len(changed) == _MANY_CONSTANTS - 1:
+            _log.warning(
+                "plan %d for the same tensors: each value of a Python argument, such as %.40r, has a plan of "
+                "its own; pass values that change as tensors, such as tf.constant(0.1)",
+                *(_MANY_CONSTANTS, changed[-1]),
+            )
+        if len(self._steps) == _MOST_KINDS:
+            del self._steps[min(self._steps, key=lambda key: self._steps[key].used)]
 
     def _planned(self, signature: Signature) -> _Step:
         if tf.distribute.has_strategy():

@@ -36,7 +36,7 @@ class Signature:
     structure: tuple[tuple[Any, ...], dict[str, Any]]
     constants: tuple[object, ...]
     specs: tuple[tf.TensorSpec, ...]
-    key: Hashable
+    key: tuple[str, tuple[tf.TensorSpec, ...], tuple[Hashable, ...]]
 
     @classmethod
     def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Self, list[tf.Tensor]]:
@@ -62,6 +62,13 @@ class Signature:
         """The nested arguments, with specs in place of tensors."""
         args, kwargs = self.apply(lambda *args, **kwargs: (args, kwargs), self.specs)
         return ", ".join([*map(str, args), *(f"{name}={x}" for name, x in kwargs.items())])
+
+    def other_constants(self, other: Signature) -> list[object]:
+        """The constants that differ from those of another call; empty if tensors or nesting differ, too."""
+        if self.key[:2] != other.key[:2]:
+            return []
+        pairs = zip(self.constants, self.key[2], other.key[2], strict=True)
+        return [constant for constant, our, their in pairs if our != their]
 
     def apply(self, fn: Callable[..., Any], tensors: Sequence[Any]) -> Any:
         """Call a function with these tensors and the constants."""
