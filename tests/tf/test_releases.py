@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import checkmate.tf2
 from checkmate import MissingDistributionError
 from checkmate_tf.releases import RELEASES, UnsupportedKerasError, check_installed, check_model
 
@@ -59,6 +60,8 @@ def test_a_model_of_keras_2_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tf_keras", SimpleNamespace(Model=Model))  # type: ignore[arg-type]
     with pytest.raises(UnsupportedKerasError, match=r"Keras 2.*TF_USE_LEGACY_KERAS"):
         check_model(Model())
+    with pytest.raises(UnsupportedKerasError, match=r"Keras 2.*TF_USE_LEGACY_KERAS"):
+        checkmate.tf2.Budget("60%").set_model(Model())
 
 
 def test_a_model_of_keras_3_passes_and_nothing_else() -> None:

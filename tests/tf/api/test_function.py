@@ -156,6 +156,32 @@ def test_a_share_keeps_its_bytes_when_the_largest_step_is_forgotten(monkeypatch:
     assert small == large
 
 
+def test_a_step_that_holds_more_than_is_counted_is_planned_again_with_room_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    w, x = tf.Variable(tf.eye(64)), tf.random.stateless_normal([4096, 64], [1, 2])
+
+    @checkmate.tf2.function(budget="76%", time_limit=2)
+    def step(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            cropped = tf.boolean_mask(x, tf.reduce_sum(x, 1) > -100.0)[:, :48]
+            y = x
+            for _ in range(8):
+                y = tf.sin(tf.nn.relu(y @ w))
+            loss = tf.reduce_sum(y**2) + tf.reduce_sum(tf.sin(cropped))
+        w.assign_sub(1e-6 * tape.gradient(loss, w))
+        return loss
+
+    budget = step.plan(x).solution.problem.budget
+    for _ in range(3):
+        step(x)
+    assert "planned again with" in caplog.text
+    (plan,) = step.plans
+    with checkmate.tf2.memory_meter(w, x) as meter:
+        step(x)
+    assert meter.peak <= budget == plan.solution.problem.budget
+
+
 def test_the_fifth_value_of_a_python_argument_brings_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     @checkmate.tf2.function(budget="100%", cost_model="flops", workspaces=False)
     def step(x: tf.Tensor, rate: float, name: str = "a") -> tf.Tensor:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from checkmate_tf.costs.events import TraceRecorder
 from checkmate_tf.ops import storages
-from checkmate_tf.private import grappler_off
+from checkmate_tf.private import emit_op, grappler_off
 
 SHAPE = [64, 64]
 NAME = "measured"
@@ -104,3 +104,26 @@ def test_an_alias_allocates_nothing(kind: str, asked: dict[tuple[str, int], Aske
     op, nothing = asked[kind, -1]
     assert not nothing
     assert storages.aliased_input(op, 0) == 0
+
+
+@pytest.mark.parametrize("activation", ["", "Relu"])
+def test_what_a_batch_norm_keeps_for_its_gradient_has_the_shape_that_is_counted(activation: str) -> None:
+    value = tf.compat.v1.AttrValue
+    relu = {"activation_mode": value(s=b"Relu"), "num_side_inputs": value(i=0)} if activation else {}
+    attrs = {**relu, "T": value(type=1), "U": value(type=1)}
+
+    @tf.function(autograph=False)
+    def norm(x: tf.Tensor, scale: tf.Tensor) -> Any:
+        made = emit_op(
+            tf.compat.v1.get_default_graph(),
+            "_FusedBatchNormEx" if activation else "FusedBatchNormV3",
+            [x, scale, scale, scale[:0], scale[:0]],
+            attrs=attrs,
+            name=NAME,
+        )
+        return made.outputs[-1]
+
+    given = [tf.ones([3, 5, 7, 16]), tf.ones([16])]
+    (op,) = (op for op in norm.get_concrete_function(*given).graph.get_operations() if op.name == NAME)
+    with grappler_off():
+        assert storages.reserve_shape(op) == norm(*given).shape

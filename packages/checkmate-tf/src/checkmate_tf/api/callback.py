@@ -10,6 +10,7 @@ from checkmate import Budget as Bytes
 from checkmate.framework import AUTO
 from checkmate_tf.api.enable import PlannedTraining, enable, planned_training
 from checkmate_tf.planning.options import Options, Settings
+from checkmate_tf.releases import check_model
 
 __all__ = ["Budget"]
 
@@ -38,6 +39,18 @@ class Budget(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         Options.parse(budget=budget, **settings)
         self.training: PlannedTraining | None = None
         self._budget, self._settings = budget, settings
+
+    def set_model(self, model: keras.Model) -> None:
+        """Keep the model, which ``fit`` passes.
+
+        Args:
+            model: the model that is trained.
+
+        Raises:
+            UnsupportedKerasError: if it is a Keras 2 model, or Keras does not run on TensorFlow.
+        """
+        check_model(model)
+        super().set_model(model)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Enable the model, unless it is enabled by this callback; raises as :func:`enable`.

@@ -16,7 +16,7 @@ from typing import Any, Unpack, overload
 
 import tensorflow as tf
 
-from checkmate import Budget, ProfilerBusyError
+from checkmate import Budget, InfeasibleBudgetError, ProfilerBusyError
 from checkmate.framework import AUTO
 from checkmate.report import Account, HasPlans
 from checkmate.units import format_bytes
@@ -174,6 +174,8 @@ class PlannedFunction(HasPlans[StepPlan]):
                     self._expect(signature)
                 with self._options.planning("tracing"):
                     step = self._steps[signature.key] = self._planned(signature)
+            elif step.excess:
+                step = self._steps[signature.key] = self._with_room(signature, step)
             step.used = next(self._uses)
             return step
 
@@ -190,7 +192,20 @@ class PlannedFunction(HasPlans[StepPlan]):
         if len(self._steps) == _MOST_KINDS:
             del self._steps[min(self._steps, key=lambda key: self._steps[key].used)]
 
-    def _planned(self, signature: Signature) -> _Step:
+    def _with_room(self, signature: Signature, step: _Step) -> _Step:
+        """The step with room for what it held beyond what is counted, if that is feasible."""
+        reserve, step.excess = self._options.reserve + step.excess, 0
+        budget = step.plan.solution.problem.budget
+        with self._options.planning("tracing"):
+            try:
+                found = self._planned(signature, reserve=reserve, budget=budget)
+            except InfeasibleBudgetError as error:
+                _log.warning("over the budget by bytes that are not counted; with room for them: %s", error)
+                return step
+        _log.warning("planned again with %s in reserve for bytes that are not counted", format_bytes(reserve))
+        return found
+
+    def _planned(self, signature: Signature, **settings: Any) -> _Step:
         if tf.distribute.has_strategy():
             raise UnsupportedFunctionError(
                 f"{type(tf.distribute.get_strategy()).__name__} runs a step on several devices, and a plan "
@@ -198,17 +213,18 @@ class PlannedFunction(HasPlans[StepPlan]):
             )
         function = self._concrete(signature)
         with tf.init_scope():  # measured ops run now, even if the caller is being traced
-            plan, provisional = self._new_plan(function)
+            plan, provisional = self._new_plan(function, self._planner(**settings))
         text = repr(plan.solution)  # handlers may keep the record: it must not hold the plan
         _log.info("planned for %s: %s", signature, text)
         bound = BoundStep(self._traced(signature, function, plan.step, plan.account), plan.program)
         return _Step(plan=plan, bound=bound, options=self._options, provisional=provisional)
 
-    def _new_plan(self, function: Any) -> tuple[StepPlan, bool]:
+    def _new_plan(self, function: Any, planner: Planner) -> tuple[StepPlan, bool]:
         """The plan of a ``ConcreteFunction``, and whether it is provisional."""
         known = [step.plan for step in self._steps.values() if not step.provisional]
+        known = [plan for plan in known if plan.step.reserve == planner.options.reserve]
         try:
-            plan = self._planner().plan(function, known, self.least)
+            plan = planner.plan(function, known, self.least)
             if self._options.budget != AUTO:
                 self.least = max(self.least, plan.solution.problem.budget)
             return plan, False
@@ -249,7 +265,9 @@ class _Step:
 
     Attributes:
         provisional: whether it was planned without measuring its ops.
-        started: whether it has run eagerly.
+        watched: whether its next eager run is reported, and measured if some bytes are not counted.
+        over: whether a measured run was over the budget.
+        excess: the bytes to reserve in a new plan, as two measured runs were over the budget.
         used: the number of its last use, counted over all steps of the function.
     """
 
@@ -257,7 +275,9 @@ class _Step:
     bound: BoundStep
     options: Options
     provisional: bool
-    started: bool = False
+    watched: bool = True
+    over: bool = False
+    excess: int = 0
     used: int = 0
 
     def is_outdated(self, least: int) -> bool:
@@ -267,35 +287,37 @@ class _Step:
         return self.plan.solution.overhead > 0 and self.plan.solution.problem.budget < least
 
     def run(self, tensors: Sequence[tf.Tensor]) -> Any:
-        """Run the step; the first time, measure it if some bytes are not counted."""
-        if self.started or not tf.executing_eagerly():
+        """Run the step; if some bytes are not counted, measure the first run, and after one over the next."""
+        if not self.watched or not tf.executing_eagerly():
             return self.bound.run(tensors)
-        self.started = True
+        self.watched = False
         with self.options.planning("building the function"):
             _ = self.bound.replay
             self.options.report("running the first step")
             if any(self.plan.traced.uncounted):
-                return _measured_run(self.plan, self.bound.run, tensors)
+                return self._measured_run(tensors)
             return self.bound.run(tensors)
 
-
-def _measured_run(
-    plan: StepPlan, run: Callable[[Sequence[tf.Tensor]], Any], tensors: Sequence[tf.Tensor]
-) -> Any:
-    """Run a step under the memory meter, because some of its bytes are not counted; warn of its peak."""
-    names = [op.name for op in plan.traced.uncounted]
-    text = f"the bytes of {len(names)} ops depend on data and are not counted, the first is {names[0]!r}"
-    measuring = memory_meter(plan.traced.captured.variables, tensors, device=device_of_this_machine())
-    with ExitStack() as stack:
-        try:
-            meter = stack.enter_context(measuring)
-        except ProfilerBusyError:
-            _log.warning("%s; another profiler is running, so the first step was not measured", text)
-            return run(tensors)
-        results = run(tensors)
-    peak, budget = format_bytes(meter.peak), format_bytes(plan.solution.problem.budget)
-    _log.warning(
-        "%s: the first step held %s, the budget is %s, other steps may hold more; reserve= makes room",
-        *(text, peak, budget),
-    )
-    return results
+    def _measured_run(self, tensors: Sequence[tf.Tensor]) -> Any:
+        """Run the step under the memory meter, as some of its bytes are not counted; warn of its peak."""
+        plan = self.plan
+        names = [op.name for op in plan.traced.uncounted]
+        text = f"the bytes of {len(names)} ops depend on data and are not counted, the first is {names[0]!r}"
+        measuring = memory_meter(plan.traced.captured.variables, tensors, device=device_of_this_machine())
+        with ExitStack() as stack:
+            try:
+                meter = stack.enter_context(measuring)
+            except ProfilerBusyError:
+                _log.warning("%s; another profiler is running, so the first step was not measured", text)
+                return self.bound.run(tensors)
+            results = self.bound.run(tensors)
+        budget = plan.solution.problem.budget
+        if self.over:  # the first run also allocates what TensorFlow keeps
+            self.excess = max(meter.peak - plan.expected, 0) if meter.peak > budget else 0
+            return results
+        self.watched = self.over = meter.peak > budget
+        _log.warning(
+            "%s: the first step held %s, the budget is %s, other steps may hold more; reserve= makes room",
+            *(text, format_bytes(meter.peak), format_bytes(budget)),
+        )
+        return results

@@ -28,7 +28,7 @@ from checkmate_tf.ops.control_flow import (
     loop_arguments,
     loop_functions,
 )
-from checkmate_tf.ops.storages import nbytes
+from checkmate_tf.ops.storages import nbytes, reserve_shape
 
 __all__ = ["Captured", "UnsupportedFunctionError", "capture"]
 
@@ -324,4 +324,6 @@ def _emitted(
         for t, shape in zip(op.outputs, source.shapes(node.name), strict=False):
             if t.shape.is_compatible_with(shape):
                 t.set_shape(shape)
+        if (reserve := reserve_shape(op)) is not None:
+            op.outputs[-1].set_shape(reserve)
     return op

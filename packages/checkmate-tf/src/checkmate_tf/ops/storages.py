@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
+from checkmate_tf.ops.device import device_of_this_machine
 from checkmate_tf.private import resources
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "lender",
     "nbytes",
     "output_bytes",
+    "reserve_shape",
     "takes_over",
 ]
 
@@ -63,6 +65,7 @@ TAKE_OVER = frozenset((
 TAKE_OVER_SECOND = frozenset({"SparseSoftmaxCrossEntropyWithLogits"})
 """Ops that write their second output over their first input. TensorFlow 2.16 does not for dense labels."""
 
+_BATCH_NORMS = frozenset({"FusedBatchNormV3", "_FusedBatchNormEx"})
 _LENT = {"MaxPoolGrad": ("MaxPool", 1)}
 """Type of an op → type of its lender, and number of the input that the lender makes. oneDNN's pooling keeps
 the positions of the largest elements for its gradient."""
@@ -146,6 +149,19 @@ def lender(op: tf.Operation) -> tf.Operation | None:
     found = op.inputs[k].op
     own = {(t.op.name, t.value_index) for t in op.inputs}
     return found if all((t.op.name, t.value_index) in own for t in found.inputs) else None
+
+
+def reserve_shape(op: tf.Operation) -> list[int] | None:
+    """The shape of a batch norm's last output, which its gradient reads; None = not known, as on a GPU.
+
+    TensorFlow leaves it open. oneDNN's kernel that includes a ReLU keeps a bit for each element there, in one
+    element for each byte.
+    """
+    if op.type not in _BATCH_NORMS or not device_of_this_machine().startswith("CPU"):
+        return None
+    masks = op.type == "_FusedBatchNormEx" and op.get_attr("is_training")
+    elements = op.inputs[0].shape.num_elements() if masks else 0
+    return None if elements is None else [-(-elements // 8)]
 
 
 def _rows_of(op: tf.Operation) -> int | None:
