@@ -50,15 +50,16 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 3) ->
 # ## 2. One more line
 #
 # `budget` bounds everything that the step holds at once: parameters, gradients, optimizer state, the batch, activations, workspaces.
-# `"60%"` is a share of the peak of the same step without recomputation; for a device you would write a size, such as `"8GiB"`.
+# `"60%"` is a share of the peak of the plain step, without Checkmate; for a device you would write a size, such as `"8GiB"`.
+# `enable` changes the model in place, so the loop, or a trainer, goes on with the model that it has.
 
 # %%
 import checkmate
 
 twin = copy.deepcopy(model)
 optimizer = torch.optim.Adam(twin.parameters(), lr=1e-3)
-compiled = checkmate.torch.compile(twin, budget="60%", optimizer=optimizer)
-losses = train(compiled, optimizer)
+training = checkmate.torch.enable(twin, budget="60%", optimizer=optimizer)
+losses = train(twin, optimizer)
 
 # %% [markdown]
 # The first call traces the model, times its ops and looks for a schedule. That takes some seconds, once: the measurements are kept
@@ -73,18 +74,18 @@ list(zip(losses, plain_losses, strict=True))
 # %% [markdown]
 # ## 3. What happened?
 #
-# The report shows where every byte of the peak is. Given a meter, it shows the measured peak too.
+# `training` holds the plans. Its report shows where every byte of the peak is. Given a meter, it shows the measured peak too.
 
 # %%
-with checkmate.torch.memory_meter(compiled, optimizer, images, labels) as meter:
-    train(compiled, optimizer, steps=1)
-print(compiled.report(meter))
+with checkmate.torch.memory_meter(twin, optimizer, images, labels) as meter:
+    train(twin, optimizer, steps=1)
+print(training.report(meter))
 
 # %% [markdown]
 # The explanation lists the recomputed ops: times computed, bytes saved, extra seconds, and the peak if their results were kept.
 
 # %%
-print(compiled.explain())
+print(training.explain())
 
 # %% [markdown]
 # Both steps over time, measured:
@@ -98,14 +99,14 @@ with checkmate.torch.memory_meter(model, plain_optimizer, images, labels) as pla
 
 for name, measured in {"plain": plain_meter, "within 60 %": meter}.items():
     plt.step(measured.times_s * 1e3, measured.bytes / 2**20, where="post", label=name)
-budget = compiled.plans[-1].solution.problem.budget
+budget = training.plans[-1].solution.problem.budget
 plt.axhline(budget / 2**20, color="black", linewidth=0.8, linestyle="--", label="budget")
 plt.xlabel("ms")
 plt.ylabel("MiB held")
 _ = plt.legend()
 
 # %% [markdown]
-# `compiled.save_report("step.html")` writes a page with all of this.
+# `training.save_report("step.html")` writes a page with all of this.
 #
 # ## 4. A budget that is too low
 #
@@ -114,14 +115,15 @@ _ = plt.legend()
 
 # %%
 try:
-    checkmate.torch.compile(twin, budget="2 MB")(images)
+    checkmate.torch.enable(twin, budget="2 MB")
+    twin(images)
 except checkmate.InfeasibleBudgetError as error:
     print(error)
 
 # %% [markdown]
 # ## 5. The whole step in one graph
 #
-# `compile` leaves loss and optimizer to you, so every gradient is held until the optimizer runs. `compile_step` includes them: each
+# `enable` leaves loss and optimizer to you, so every gradient is held until the optimizer runs. `compile_step` includes them: each
 # parameter is updated as soon as its gradient is ready. One call is one training step.
 
 # %%
