@@ -56,3 +56,16 @@ def test_chunks_count_where_the_allocator_has_a_limit(monkeypatch: pytest.Monkey
     monkeypatch.setenv("TF_CPU_BFC_MEM_LIMIT_IN_MB", "512")
     assert counted() == "allocator"
     assert counted(counts="live") == "live"
+
+
+def test_a_step_on_two_devices_is_planned_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    def step(x: tf.Tensor) -> tf.Tensor:
+        with tf.device("CPU:1"):
+            y = tf.sin(x @ x)
+        with tf.device("CPU:0"):
+            return tf.reduce_sum(y @ x)
+
+    planned = checkmate.tf2.function(step, budget="1MiB", cost_model="flops", workspaces=False)
+    planned.plan(tf.TensorSpec([64, 64]))
+    planned.plan(tf.TensorSpec([32, 32]))
+    assert caplog.text.count("placed on CPU:0 and CPU:1, and a plan is for one device") == 1

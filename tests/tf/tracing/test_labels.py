@@ -47,6 +47,17 @@ def test_variables_have_their_names() -> None:
     assert any(op.name.startswith("inner/kernel, ") for op in found.graph.ops)
 
 
+def test_a_branch_names_its_largest_variable() -> None:
+    small, large = (tf.Variable(tf.zeros(n), name=name) for n, name in ((8, "small"), (64, "large")))
+
+    def step(x: tf.Tensor) -> tf.Tensor:
+        return tf.cond(x > 0, lambda: small.assign_add(large[:8]), lambda: small.assign(large[8:16]))
+
+    captured = capture(tf.function(step).get_concrete_function(tf.TensorSpec([])))
+    label = Labels.of(captured)
+    assert "cond with 2 variables, the largest large" in [label(op) for op in captured.ops]
+
+
 def test_ops_outside_of_layers_keep_their_names() -> None:
     def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         return tf.add_n([x, y, x @ y], name="total")

@@ -26,7 +26,7 @@ from checkmate_tf.capture.arguments import Signature
 from checkmate_tf.capture.function_capture import UnsupportedFunctionError
 from checkmate_tf.costs.events import other_profiler_runs
 from checkmate_tf.costs.meter import memory_meter
-from checkmate_tf.ops.device import device_of_this_machine
+from checkmate_tf.ops.device import device_of_this_machine, devices_of
 from checkmate_tf.planning.options import Options, Settings
 from checkmate_tf.planning.planner import Planner
 from checkmate_tf.planning.priced_step import PricedStep
@@ -214,6 +214,12 @@ class PlannedFunction(HasPlans[StepPlan]):
         function = self._concrete(signature)
         with tf.init_scope():  # measured ops run now, even if the caller is being traced
             plan, provisional = self._new_plan(function, self._planner(**settings))
+        if not self._steps and len(devices := devices_of(plan.traced.heavy)) > 1:
+            _log.warning(
+                "ops of the step are placed on %s, and a plan is for one device: they run one after the "
+                "other, and the budget bounds what they hold together",
+                " and ".join(devices),
+            )
         text = repr(plan.solution)  # handlers may keep the record: it must not hold the plan
         _log.info("planned for %s: %s", signature, text)
         bound = BoundStep(self._traced(signature, function, plan.step, plan.account), plan.program)

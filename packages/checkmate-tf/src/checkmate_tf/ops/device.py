@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 import tensorflow as tf
 
 from checkmate.cost import processor
 from checkmate.framework import available_memory, unknown_memory
 
-__all__ = ["device_of_this_machine", "is_limited", "machine_of", "memory_limit", "obtainable_bytes"]
+__all__ = [
+    "device_of_this_machine",
+    "devices_of",
+    "is_limited",
+    "machine_of",
+    "memory_limit",
+    "obtainable_bytes",
+]
 
 
 def device_of_this_machine() -> str:
     """``"GPU:0"`` if TensorFlow sees one, else ``"CPU:0"``: TensorFlow's choice for ops without a device."""
     return "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
+
+
+def devices_of(ops: Iterable[tf.Operation]) -> list[str]:
+    """The devices that ops are placed on, such as ``"CPU:0"``; without a device, TensorFlow's choice."""
+    specs = {tf.DeviceSpec.from_string(device) for device in {op.device for op in ops}}
+    named = {f"{spec.device_type}:{spec.device_index or 0}" for spec in specs if spec.device_type}
+    chosen = {device_of_this_machine()} if any(not spec.device_type for spec in specs) else set()
+    return sorted(named | chosen)
 
 
 def machine_of(device: str) -> dict[str, str]:

@@ -4,6 +4,7 @@
     gradient_tape/block2/bn/moments/Mul                           block2/bn/moments, gradient (Mul)
     AddN_4, a sum that a gradient of block2/conv reads            block2/conv, gradient of output (AddN_4)
     adam/AssignSubVariableOp_8                                    conv/kernel, adam/AssignSubVariableOp_8
+    cond, a branch with updates                                   cond with 9 variables, the largest conv/k
 
 Other ops keep their names: TensorFlow writes the layer into them.
 """
@@ -15,8 +16,10 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from checkmate_tf import private
 from checkmate_tf.capture.function_capture import Captured
-from checkmate_tf.ops.storages import ALIASES
+from checkmate_tf.ops.control_flow import has_branches
+from checkmate_tf.ops.storages import ALIASES, nbytes
 
 __all__ = ["Labels"]
 
@@ -70,6 +73,9 @@ class Labels:
             return known if of else name
         if op.type.startswith("Assign") and (variable := self.variables.get(op.inputs[0].op.name)):
             return f"{variable}, {name}"
+        if has_branches(op.type) and (handles := [t for t in op.inputs if t.op.name in self.variables]):
+            largest = max(handles, key=lambda t: sum(map(nbytes, private.resource_specs(t))))
+            return f"{name} with {len(handles)} variables, the largest {self.variables[largest.op.name]}"
         layer = next(self._reading(op), "") if op.type == "AddN" else ""
         return f"{layer}, gradient of output ({name})" if layer else name
 
