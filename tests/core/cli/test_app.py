@@ -204,6 +204,20 @@ def test_ctrl_c_in_any_command_is_one_line(checkmate: Checkmate, plug: Callable[
     assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
 
 
+def test_the_shell_completes_commands_and_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the command line's reference says."""
+    monkeypatch.setattr(sys, "argv", ["checkmate"])
+    monkeypatch.setenv("_CHECKMATE_COMPLETE", "bash_complete")
+    for words, completed in (("checkmate sol", "plain,solve"), ("checkmate solve --bud", "plain,--budget")):
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+        with pytest.raises(SystemExit):
+            main()
+        assert capsys.readouterr().out.split() == [completed]
+
+
 def test_main_is_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["checkmate", "--version"])
     for run in (main, lambda: runpy.run_module("checkmate", run_name="__main__")):

@@ -57,7 +57,14 @@ def test_the_last_plan_or_another() -> None:
 
 def test_a_report_is_written_by_the_exporter_of_its_suffix(tmp_path: Path) -> None:
     assert Step(by_hand()).save_report(str(tmp_path / "step.html")) == tmp_path / "step.html"
-    assert "<title>by hand</title>" in (tmp_path / "step.html").read_text()
+    page = (tmp_path / "step.html").read_text()
+    assert "<title>by hand</title>" in page
+    assert "<dd>1000 B</dd>" in page
+    assert "measured peak" not in page
+    Step(by_hand()).save_report(tmp_path / "step.html", Meter(3))
+    assert "<dt>measured peak</dt><dd>3 B</dd>" in (tmp_path / "step.html").read_text()
+    with pytest.raises(TypeError, match="takes a memory meter"):
+        Step(by_hand()).save_report(tmp_path / "step.html", 42)  # type: ignore[arg-type]
     with pytest.raises(PluginError, match="no exporter"):
         Step(by_hand()).save_report(tmp_path / "step.doc")
 

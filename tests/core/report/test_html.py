@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from checkmate import DFGraph, Problem, Schedule, Solution, Timeline, simulate
+from checkmate import DFGraph, Problem, Schedule, Solution, Timeline, keep_all_peak, simulate
 from checkmate.problem.reading import Phase, Reading
 from checkmate.report import html_report
 from checkmate.report.html import HtmlReport
 from checkmate.report.svg import GROUPS, MemoryDrawing
+from checkmate.units import format_bytes
 
 from .judged import HOSTILE, by_hand, hostile, large, timelines
 
@@ -87,6 +88,18 @@ def test_a_solution_in_figures_with_reasons(tmp_path: Path) -> None:
     assert "kept, the peak would be 49 B: over the budget" in cells
     assert "workspace 20 B, fixed 10 B, input 5 B, activation 4 B, gradient 2 B" in page.inside["p"]
     assert page.inside["title"] == "by hand"
+
+
+def test_the_plain_steps_peak_and_the_measured_one_stand_beside_the_predicted(tmp_path: Path) -> None:
+    timeline = by_hand()
+    plain = format_bytes(keep_all_peak(timeline.graph))
+    for answer in (timeline, found(timeline, 42)):
+        text = written(tmp_path, answer)
+        assert f"<dt>plain step&#x27;s peak</dt><dd>{plain}</dd>" in text
+        assert "<dt>measured peak</dt>" not in text
+        text = written(tmp_path, answer, plain_peak=99, measured=40)
+        assert "<dt>plain step&#x27;s peak</dt><dd>99 B</dd>" in text
+        assert "<dt>measured peak</dt><dd>40 B</dd>" in text
 
 
 def test_a_timeline_alone_knows_no_solver(tmp_path: Path) -> None:

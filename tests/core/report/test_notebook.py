@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from typing import Any
 
 import pytest
 
-from checkmate import DFGraph, Problem, Schedule, Solution, Timeline, simulate
-from checkmate.report import Account, Explanation, Kind, PeakReport, explain, peak_report
+from checkmate import DFGraph, Frontier, Problem, Schedule, Solution, Timeline, simulate
+from checkmate.report import Account, Explanation, Kind, explain, peak_report
 from checkmate.text.markup import table
 
 from .judged import HOSTILE, by_hand, hostile, large
 
 
-def shown(timeline: Timeline, name: str = "plain") -> tuple[Solution, Schedule, PeakReport, Explanation]:
+def shown(timeline: Timeline, name: str = "plain") -> tuple[Any, ...]:
     """Everything about a timeline that notebooks show; a name that solvers, modules and remarks have."""
     problem = Problem(graph=timeline.graph, budget=max(timeline.peak, 1))
     solution = Solution.found(problem, timeline, solver=name)
     account = Account(kinds=(Kind.ACTIVATIONS,) * timeline.graph.n_tensors)
     report = peak_report(solution, account, remarks=[name])
-    return solution, timeline.schedule, report, explain(solution, [name] * timeline.graph.n_ops)
+    why = explain(solution, [name] * timeline.graph.n_ops)
+    frontier = Frontier(graph=timeline.graph, answers=(solution,))
+    return solution, timeline.schedule, report, why, timeline.graph, timeline, frontier
 
 
 @pytest.mark.parametrize("timeline", [by_hand(), hostile(), large(10_000)], ids=["small", "hostile", "large"])
@@ -37,8 +40,8 @@ def test_texts_stay_texts() -> None:
 
 
 def test_notebooks_show_what_is_printed() -> None:
-    _, _, report, explanation = shown(by_hand())
-    for thing in (report, explanation):
+    _, _, report, explanation, *_, frontier = shown(by_hand())
+    for thing in (report, explanation, frontier):
         texts = [text.strip() for text in ET.fromstring(thing._repr_html_()).itertext()]
         assert all(" ".join(text.split()) in " ".join(str(thing).split()) for text in texts[1:] if text)
 
@@ -50,5 +53,7 @@ def test_without_a_schedule_and_with_an_empty_one() -> None:
         Solution.found(Problem(graph=graph, budget=1), simulate(graph, Schedule.of([]))),
     ):
         assert ET.fromstring(solution._repr_html_()).tag == "div"
-    assert ET.fromstring(Schedule.of([])._repr_html_()).tag == "div"
+    empty = Frontier(graph=graph, answers=())
+    for thing in (Schedule.of([]), graph, simulate(graph, Schedule.of([])), empty):
+        assert ET.fromstring(thing._repr_html_()).tag == "div"
     assert "nothing is recomputed" in Explanation(rows=(), cost_unit="s")._repr_html_()

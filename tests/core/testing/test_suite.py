@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib import metadata
@@ -26,6 +27,18 @@ def test_a_solver_is_checked_by_its_name(tmp_path: Path) -> None:
     for name in ("keep-all", "first-fit"):
         assert f"test_valid[{name}] PASSED" in output
     assert "TestCostModel" not in output
+
+
+def test_a_check_that_takes_long_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "talkative.py").write_text(
+        "def pytest_configure(config):\n"
+        "    from checkmate.testing.conformance import harness\n"
+        "    harness.PROGRESS_S = 0.0\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    code, output = run(tmp_path, "-p", "talkative", "--checkmate-solver=keep-all", "-k", "test_valid")
+    assert code == 0, output
+    assert "test_valid[keep-all]: example 2 of up to " in output
 
 
 def test_without_a_name_there_is_nothing_to_check(tmp_path: Path) -> None:

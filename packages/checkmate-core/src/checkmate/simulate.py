@@ -24,6 +24,8 @@ import numpy.typing as npt
 from checkmate.errors import InvalidScheduleError, Reason
 from checkmate.model.graph import DFGraph
 from checkmate.model.schedule import Schedule
+from checkmate.text.markup import figure, outline, table
+from checkmate.text.printable import cost_text, format_bytes
 
 __all__ = ["Timeline", "simulate"]
 
@@ -94,6 +96,17 @@ class Timeline:
             else:
                 resident.discard(~code)
         return frozenset(resident)
+
+    def _repr_html_(self) -> str:
+        """The figures, and a picture of the memory over time."""
+        rows = [
+            ("peak", format_bytes(self.peak)),
+            ("cost", cost_text(self.cost, self.graph.cost_unit)),
+            ("overhead", f"{self.overhead:.2%}"),
+            ("recomputed", f"{self.recomputes:,} runs"),
+        ]
+        picture = outline(self.memory, "Bytes held at each step of the schedule.")
+        return figure("Timeline", table(rows, numbers=[1]), picture)
 
     def __repr__(self) -> str:
         """Short: peak, cost, overhead."""

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from checkmate.errors import GraphError
-from checkmate.text.printable import clipped, quoted
+from checkmate.text.markup import figure, outline, table
+from checkmate.text.printable import clipped, cost_text, format_bytes, quoted
 
 __all__ = ["CSR", "DFGraph", "Op", "Tensor", "derived", "frozen"]
 
@@ -272,6 +273,20 @@ class DFGraph:
     def tensor_label(self, t: int) -> str:
         """How messages name a tensor: ``tensor 7 'x'``."""
         return f"tensor {t} {quoted(self.tensors[t].name)}" if 0 <= t < self.n_tensors else f"tensor {t}"
+
+    def _repr_html_(self) -> str:
+        """The counts, and a picture of the bytes that each op makes."""
+        backward = sum(op.backward for op in self.ops)
+        rows = [
+            ("ops", f"{self.n_ops:,}, {backward:,} of them backward"),
+            ("tensors", f"{self.n_tensors:,}, {format_bytes(sum(t.size for t in self.tensors))} together"),
+            ("always resident", format_bytes(self.base_size)),
+            ("cost", cost_text(self.ideal_cost, self.cost_unit)),
+        ]
+        made = np.array([sum(self.tensors[t].size for t in op.outputs) for op in self.ops], dtype=np.int64)
+        caption = "Bytes that each op makes, in base order."
+        title = f"Graph {clipped(self.name)}".rstrip()
+        return figure(title, table(rows, numbers=[1]), outline(made, caption))
 
     def __repr__(self) -> str:
         unit = f", cost in {clipped(self.cost_unit)}" if self.cost_unit else ""

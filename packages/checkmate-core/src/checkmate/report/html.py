@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from checkmate.files.disk import replace_file
 from checkmate.problem.explanation import Explanation, explanation
+from checkmate.problem.problem import keep_all_peak
 from checkmate.problem.reading import Reading
 from checkmate.problem.solution import Solution
 from checkmate.report.svg import KINDS, MemoryDrawing
@@ -53,6 +54,8 @@ def html_report(
     *,
     budget: int | None = None,
     title: str = "",
+    plain_peak: int | None = None,
+    measured: int | None = None,
 ) -> None:
     """Write a self-contained report for any browser.
 
@@ -61,6 +64,8 @@ def html_report(
         file: the path to write.
         budget: bytes, for a timeline; a solution has its own.
         title: title of the page; default the graph's name.
+        plain_peak: peak of the step without recomputation, in bytes; default that of the base order.
+        measured: peak that a meter measured, in bytes; None without a measurement.
 
     >>> import checkmate, tempfile
     >>> chain = checkmate.DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]], name="chain")
@@ -77,7 +82,7 @@ def html_report(
     body = [
         f"<header><h1>{escaped(title)}</h1><p>{graph.n_ops:,} ops, {graph.n_tensors:,} tensors, "
         f"digest {graph.digest[:12]}</p></header>",
-        _facts(answer, limit),
+        _facts(answer, limit, keep_all_peak(graph) if plain_peak is None else plain_peak, measured),
     ]
     script = ""
     if timeline is not None and len(timeline.schedule):
@@ -171,8 +176,8 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _facts(answer: Solution | Timeline, budget: int | None) -> str:
-    """The figures of a solution; for a bare timeline, the simulator's figures and the budget."""
+def _facts(answer: Solution | Timeline, budget: int | None, plain: int, measured: int | None) -> str:
+    """The figures of a solution, or the simulator's and the budget; then the other two peaks."""
     if isinstance(answer, Solution):
         rows = answer.facts
     else:
@@ -183,7 +188,10 @@ def _facts(answer: Solution | Timeline, budget: int | None) -> str:
             *([("budget", format_bytes(budget))] if budget is not None else []),
             ("recomputed", f"{answer.recomputes:,} runs"),
         ]
-    cells = "".join(f"<div><dt>{name}</dt><dd>{escaped(value)}</dd></div>" for name, value in rows)
+    rows.append(("plain step's peak", format_bytes(plain)))
+    if measured is not None:
+        rows.append(("measured peak", format_bytes(measured)))
+    cells = "".join(f"<div><dt>{escaped(name)}</dt><dd>{escaped(value)}</dd></div>" for name, value in rows)
     return f'<dl class="facts">{cells}</dl>'
 
 

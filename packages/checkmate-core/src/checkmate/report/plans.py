@@ -14,6 +14,7 @@ from checkmate.problem.explanation import Explanation, explanation
 from checkmate.problem.problem import keep_all_peak
 from checkmate.problem.solution import Solution
 from checkmate.report.account import Account, Kind
+from checkmate.report.html import HtmlReport, html_report
 from checkmate.text.markup import figure, table
 from checkmate.text.printable import clipped
 from checkmate.units import format_bytes
@@ -161,6 +162,17 @@ class Measured(Protocol):
         """The largest number of bytes held at once."""
 
 
+def _peak_of(measured: Measured | None) -> int | None:
+    """The peak that a meter measured; None without a meter."""
+    peak: int | None = getattr(measured, "peak", None)
+    if measured is not None and peak is None:
+        raise TypeError(
+            f"report takes a memory meter, got {measured!r:.80}: run one step inside of "
+            "'with memory_meter(…) as meter:', then report(meter). A plan is chosen by plan="
+        )
+    return peak
+
+
 _Plan = TypeVar("_Plan", bound=PlanLike)
 
 
@@ -200,16 +212,10 @@ class HasPlans(Generic[_Plan]):
             TypeError: if this is no meter.
         """
         chosen = self._plan(plan)
-        peak = getattr(measured, "peak", None)
-        if measured is not None and peak is None:
-            raise TypeError(
-                f"report takes a memory meter, got {measured!r:.80}: run one step inside of "
-                "'with memory_meter(…) as meter:', then report(meter). A plan is chosen by plan="
-            )
         return peak_report(
             chosen.solution,
             chosen.account,
-            measured=peak,
+            measured=_peak_of(measured),
             plain_peak=chosen.plain_peak,
             remarks=chosen.remarks,
         )
@@ -225,22 +231,31 @@ class HasPlans(Generic[_Plan]):
         chosen = self._plan(plan)
         return explain(chosen.solution, chosen.modules)
 
-    def save_report(self, path: str | os.PathLike[str], *, plan: int = -1) -> Path:
+    def save_report(
+        self, path: str | os.PathLike[str], measured: Measured | None = None, *, plan: int = -1
+    ) -> Path:
         """Write the plan with the exporter of the file's suffix; return the path.
 
         ``.html`` is a self-contained page, ``.perfetto.json`` a trace; ``checkmate plugins`` lists them all.
 
         Args:
             path: of the file to write.
+            measured: as in :meth:`report`; a page shows its peak.
             plan: which of :attr:`plans`; default the last.
 
         Raises:
             PluginError: if no exporter has this suffix.
+            TypeError: if ``measured`` is no meter.
         """
-        solution, file = self._plan(plan).solution, Path(path)
+        chosen, file, peak = self._plan(plan), Path(path), _peak_of(measured)
+        solution = chosen.solution
         if solution.timeline is None:
             raise NoPlanError("this plan has no schedule")
-        EXPORTERS.load(exporter_for(path).name).write(solution.timeline, file, budget=solution.problem.budget)
+        exporter = EXPORTERS.load(exporter_for(path).name)
+        if isinstance(exporter, HtmlReport):
+            html_report(solution, file, plain_peak=chosen.plain_peak, measured=peak)
+        else:
+            exporter.write(solution.timeline, file, budget=solution.problem.budget)
         return file
 
     def _plan(self, index: int) -> _Plan:

@@ -17,12 +17,14 @@ from checkmate.errors import SolverError
 from checkmate.model.graph import DFGraph
 from checkmate.problem.problem import keep_all_peak
 from checkmate.problem.solution import Solution, Status
+from checkmate.text.markup import figure, table
 from checkmate.units import Budget, format_bytes, parse_budget
 
 __all__ = ["Failure", "Frontier", "disproves"]
 
 _TOLERANCE = 1e-9
 _ROWS = 30
+_HEAD = ("peak", "overhead", "gap", "solver")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,16 +122,27 @@ class Frontier:
         )
         return dataclasses.replace(found, seconds=answer.seconds)
 
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        """Peak, overhead, gap and solver of the first points."""
+        return [
+            (format_bytes(p.peak or 0), f"{p.overhead:.2%}", f"{p.gap:.2%}", p.solver)
+            for p in self.points[:_ROWS]
+        ]
+
+    @property
+    def _rest(self) -> str:
+        more = len(self.points) - _ROWS
+        return f"… and {more} more" if more > 0 else ""
+
+    def _repr_html_(self) -> str:
+        """The points as a table."""
+        rows = table(self._rows(), _HEAD, numbers=range(3))
+        return figure(f"Frontier: {self.summary}", rows if self.points else "", f"<p>{self._rest}</p>")
+
     def __repr__(self) -> str:
-        lines = [f"<Frontier: {self.summary}>"]
-        if self.points:
-            lines.append(f"{'peak':>12} {'overhead':>9} {'gap':>8}  solver")
-        for point in self.points[:_ROWS]:
-            peak = format_bytes(point.peak or 0)
-            lines.append(f"{peak:>12} {point.overhead:>9.2%} {point.gap:>8.2%}  {point.solver}")
-        if len(self.points) > _ROWS:
-            lines.append(f"… and {len(self.points) - _ROWS} more")
-        return "\n".join(lines)
+        lines = [_HEAD, *self._rows()] if self.points else []
+        aligned = [f"{peak:>12} {extra:>9} {gap:>8}  {solver}" for peak, extra, gap, solver in lines]
+        return "\n".join(filter(None, [f"<Frontier: {self.summary}>", *aligned, self._rest]))
 
 
 def disproves(cost: float, bound: float) -> bool:

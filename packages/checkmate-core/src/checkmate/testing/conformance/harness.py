@@ -6,9 +6,12 @@ example for which it does, and shrinks it; pytest then prints the message withou
 
 from __future__ import annotations
 
+import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import pytest
@@ -28,6 +31,8 @@ __all__ = [
 
 SHRINKING_S = 10.0
 """Seconds that a failing check may spend on shrinking its example."""
+PROGRESS_S = 10.0
+"""Seconds between two lines of progress."""
 DERANDOMIZED = True
 """Whether a check draws the same examples in every run."""
 _SPIN_S = 0.05
@@ -56,6 +61,21 @@ class ManyExamples:
         if wanted is not None:
             self.examples = wanted
 
+    @pytest.fixture(autouse=True)
+    def _progress_is_shown(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let a check that takes long print a line every ten seconds, between pytest's own."""
+        terminal = request.config.pluginmanager.getplugin("terminalreporter")
+        capture = request.config.pluginmanager.getplugin("capturemanager")
+        if terminal is None:  # in a process of pytest-xdist
+            return
+
+        def say(text: str) -> None:
+            with capture.global_and_fixture_disabled() if capture else nullcontext():
+                terminal.ensure_newline()
+                terminal.write_line(f"{request.node.name}: {text}")
+
+        monkeypatch.setattr(sys.modules[__name__], "_say", say)
+
 
 class NoAnswerInTime(BaseException):
     """A call did not return. Not an Exception, so that Hypothesis tries no smaller examples."""
@@ -65,9 +85,14 @@ class _SmallEnough(BaseException):
     """Ends the shrinking; not an Exception, so that Hypothesis does not catch it."""
 
 
+def _say(_text: str) -> None:
+    """Print a line of progress; does nothing outside of :class:`ManyExamples`."""
+
+
 def for_all(examples: st.SearchStrategy[_Example], check: Callable[[_Example], None], *, count: int) -> None:
     """Run ``check`` on ``count`` examples; fail the test with the message of the smallest that breaks it."""
     __tracebackhide__ = True
+    counter, said = itertools.count(1), time.monotonic()
 
     @settings(
         max_examples=count,
@@ -80,6 +105,15 @@ def for_all(examples: st.SearchStrategy[_Example], check: Callable[[_Example], N
     )
     @given(example=examples)
     def every(example: Any) -> None:
+        nonlocal said
+        tried = next(counter)
+        if time.monotonic() - said > PROGRESS_S:
+            said = time.monotonic()
+            _say(
+                f"example {tried} of up to {count}"
+                if not messages
+                else "looking for a smaller failing example"
+            )
         try:
             check(example)
         except ConformanceError as error:
