@@ -70,7 +70,7 @@ print(training.explain(plan=0))
 # `training.save_report("step.html")` makes a page with pictures.
 #
 # The budget bounds everything that the step holds at once: variables, the optimizer's included, the batch, activations, gradients,
-# workspaces. `"70%"` is a share of the peak of the same step without recomputation; for a device you would write a size, such as
+# workspaces. `"70%"` is a share of the peak of the plain step, without Checkmate; for a device you would write a size, such as
 # `"8GiB"`; `"auto"`, the default, uses the memory that the device has left. Measure it:
 
 # %%

@@ -31,7 +31,7 @@ def compile(model: nn.Module, budget: Budget, **settings: Unpack[TrainingSetting
 
     Args:
         model: any module that Dynamo can capture in one graph.
-        budget: bytes (``8 * 2**30``, ``"8GiB"``); a share of the peak of the same step without recomputation
+        budget: bytes (``8 * 2**30``, ``"8GiB"``); a share of the plain step's peak, without Checkmate
             (``"60%"``, ``0.6``); or ``"auto"``: the bytes that the step holds already, and nine tenths of the
             memory that the device has left when the plan is made.
         **settings: :class:`~checkmate_torch.planning.options.TrainingSettings`. Gradients that are

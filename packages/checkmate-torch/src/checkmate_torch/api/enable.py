@@ -35,7 +35,7 @@ def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingS
         model: any module. Of a ``DistributedDataParallel`` module, the module inside is enabled.
         budget: bytes of everything that a training step holds on the device at once (``8 * 2**30``,
             ``"8GiB"``): parameters, buffers, the batch, activations, gradients, the temporaries of each op,
-            and the optimizer's state; a share of the peak of the same step without recomputation (``"60%"``,
+            and the optimizer's state; a share of the plain step's peak, without Checkmate (``"60%"``,
             ``0.6``); or ``"auto"``: the bytes that the step holds already, and nine tenths of the memory that
             the device has left when the plan is made.
         **settings: :class:`~checkmate_torch.planning.options.TrainingSettings`. Pass ``optimizer=``; else the
