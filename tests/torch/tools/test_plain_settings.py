@@ -172,6 +172,7 @@ def test_only_regular_files_up_to_a_limit_are_read(config: Path) -> None:
         {"_attn_implementation": KERNEL},
         {"_attn_implementation_internal": KERNEL},
         {"name_or_path": "../../etc/passwd"},
+        {"checkpoint_path": "weights.pth"},
         {"__class__": "x"},
         {"__dict__": {}},
         {"": 1},

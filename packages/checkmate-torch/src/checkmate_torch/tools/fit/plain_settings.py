@@ -45,7 +45,7 @@ _REFUSED = {
     "quantization_config": "but quantized weights are not counted: take the config of the model before "
     "quantization",
 }
-_LEFT_OUT = ("auto_map", "id2label", "label2id")
+_LEFT_OUT = ("auto_map", "checkpoint_path", "id2label", "label2id")
 
 
 def read_config(path: Path) -> dict[str, Any]:
