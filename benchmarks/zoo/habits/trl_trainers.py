@@ -9,6 +9,8 @@ import random
 import tempfile
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from zoo.habits.habit import Door
 from zoo.habits.varies import STEPS, VARYING, Ended, varying
 
@@ -36,13 +38,20 @@ def _tokenizer() -> PreTrainedTokenizerFast:
 def _llama() -> LlamaForCausalLM:
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 4}
     ends = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     return LlamaForCausalLM(LlamaConfig(vocab_size=256, num_key_value_heads=2, **sizes, **ends))
 
 
-def _text(most: int, least: int = 4) -> str:
-    return " ".join(random.choices(_WORDS, k=random.randint(least, most)))
+def _rows(**most: int) -> list[dict[str, str]]:
+    """Eight rows for each step: column → text of up to so many words."""
+    draw = random.Random(0)  # imports of libraries may use the common generator
+
+    def text(words: int) -> str:
+        return " ".join(draw.choices(_WORDS, k=draw.randint(4, words)))
+
+    return [{name: text(words) for name, words in most.items()} for _ in range(8 * STEPS)]
 
 
 def _train(
@@ -71,8 +80,9 @@ def _train(
     own = {key: settings.pop(key) for key in ("peft_config", "reward_funcs") if key in settings}
     with tempfile.TemporaryDirectory() as folder:
         usual = {"output_dir": folder, "use_cpu": True, "bf16": False, "report_to": [], "disable_tqdm": True}
-        loop = {"max_steps": STEPS, "save_strategy": "no", "learning_rate": 1e-3, "seed": 0}
-        arguments = config(**usual, **loop, gradient_checkpointing=False, **settings)
+        loop = {"max_steps": STEPS, "per_device_train_batch_size": 8, "save_strategy": "no", "seed": 0}
+        rates = {"learning_rate": 1e-3, "adam_epsilon": 1e-3}  # a small one turns rounding into steps
+        arguments = config(**usual, **loop, **rates, gradient_checkpointing=False, **settings)
         made: Trainer = trainer(
             model=_llama(),
             args=arguments,
@@ -88,8 +98,7 @@ def _train(
 def sft(door: Door, ended: Ended) -> None:
     from trl import SFTConfig, SFTTrainer
 
-    rows = [{"text": _text(64)} for _ in range(8 * STEPS)]
-    _train(door, ended, SFTTrainer, SFTConfig, rows, per_device_train_batch_size=8)
+    _train(door, ended, SFTTrainer, SFTConfig, _rows(text=64))
 
 
 @varying("TRL's DPOTrainer with LoRA", 0.8)
@@ -97,9 +106,9 @@ def dpo(door: Door, ended: Ended) -> None:
     from peft import LoraConfig
     from trl import DPOConfig, DPOTrainer
 
-    rows = [{"prompt": _text(32), "chosen": _text(32), "rejected": _text(32)} for _ in range(8 * STEPS)]
+    rows = _rows(prompt=32, chosen=32, rejected=32)
     lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
-    _train(door, ended, DPOTrainer, DPOConfig, rows, per_device_train_batch_size=8, peft_config=lora)
+    _train(door, ended, DPOTrainer, DPOConfig, rows, peft_config=lora)
 
 
 @varying("TRL's GRPOTrainer, generation between steps", 0.8)
@@ -109,6 +118,5 @@ def grpo(door: Door, ended: Ended) -> None:
     def reward(completions: list[str], **_: Any) -> list[float]:
         return [float(text.count("1")) for text in completions]
 
-    rows = [{"prompt": _text(16)} for _ in range(8 * STEPS)]
-    sizes = {"per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 12}
-    _train(door, ended, GRPOTrainer, GRPOConfig, rows, reward_funcs=reward, **sizes)
+    sizes = {"num_generations": 4, "max_completion_length": 12}
+    _train(door, ended, GRPOTrainer, GRPOConfig, _rows(prompt=16), reward_funcs=reward, **sizes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -131,7 +131,7 @@ def sorted_lengths(door: Door, ended: Ended) -> None:
 
 @varying("smaller last batches", "70%")
 def last_batches(door: Door, ended: Ended) -> None:
-    _texts(door, ended, [48] * STEPS, [16, 16, 16, 16, 11] * (STEPS // 5))
+    _texts(door, ended, [48] * STEPS, [16, 16, 11] * (STEPS // 3))
 
 
 @varying("a table of 512 positions, lengths 128, then at most 100", 0.6)
@@ -171,8 +171,8 @@ def convolutions(door: Door, ended: Ended) -> None:
     _classified(door, ended, _convolutions(), batches, _mean_square)
 
 
-def _twice(inputs: int, outputs: int) -> nn.Sequential:
-    layers = (x for i in (inputs, outputs) for x in (nn.Conv2d(i, outputs, 3, padding=1), nn.ReLU()))
+def _block(inputs: int, outputs: int) -> nn.Sequential:
+    layers = (x for i in (inputs, *[outputs] * 3) for x in (nn.Conv2d(i, outputs, 3, padding=1), nn.ReLU()))
     return nn.Sequential(*layers)
 
 
@@ -181,9 +181,9 @@ class _UNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.down = nn.ModuleList([_twice(3, 16), _twice(16, 32), _twice(32, 64)])
+        self.down = nn.ModuleList([_block(3, 16), _block(16, 32), _block(32, 64)])
         self.wider = nn.ModuleList([nn.ConvTranspose2d(64, 32, 2, 2), nn.ConvTranspose2d(32, 16, 2, 2)])
-        self.up = nn.ModuleList([_twice(64, 32), _twice(32, 16)])
+        self.up = nn.ModuleList([_block(64, 32), _block(32, 16)])
         self.head = nn.Conv2d(16, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -196,9 +196,9 @@ class _UNet(nn.Module):
         return self.head(x).square().mean()
 
 
-@varying("a U-Net, a last batch of 4 after batches of 8", "50%")
+@varying("a U-Net, a last batch of 4 after batches of 8", "60%")
 def unet(door: Door, ended: Ended) -> None:
-    batches = (_images(size) for size in [8, 8, 8, 8, 4] * (STEPS // 5))
+    batches = (_images(size) for size in [8, 8, 4] * (STEPS // 3))
     _classified(door, ended, _UNet(), batches, lambda loss: loss)
 
 
@@ -250,7 +250,7 @@ class _Cell(nn.Module):
         return self.head(state), state
 
 
-@varying("a decoder called step by step, the least budget", LEAST)
+@varying("a decoder called step by step", 0.6)
 def stepwise_decoder(door: Door, ended: Ended) -> None:
     model = _Cell()
     optimizer = adamw(model)
@@ -289,13 +289,25 @@ def multi_crop(door: Door, ended: Ended) -> None:
         ended(student, teacher, losses=[loss])
 
 
+class _Encoder(nn.Module):
+    """The mean state of each sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(WIDTH, 4, 128, dropout=0.1, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x).mean(1)
+
+
 @varying("embeddings without gradients, then each chunk again (GradCache)", 0.5)
 def grad_cache(door: Door, ended: Ended) -> None:
-    model = mlp(4, nn.GELU, lambda: nn.Dropout(0.1))
+    model = _Encoder()
     optimizer = adamw(model)
     run = door(model, optimizer)
-    for step in range(STEPS):
-        chunks, states, found = batch(step, 2 * BATCH)[0].chunk(4), [], []
+    for _ in range(STEPS):
+        chunks, states, found = torch.randn(64, 32, WIDTH).chunk(4), [], []
         optimizer.zero_grad()
         with torch.no_grad():
             for chunk in chunks:
@@ -542,9 +554,30 @@ def temperature(door: Door, ended: Ended) -> None:
     _batches(door, ended, model, anneal)
 
 
-def _adapted(run: Any, weights: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor]]:
+def _gradients(run: Any, weights: Mapping[str, Tensor], seed: int) -> tuple[Tensor, list[Tensor]]:
+    x, y = batch(seed)
     loss = square(functional_call(run, weights, (x,)), y)
     return loss.detach(), list(torch.autograd.grad(loss, list(weights.values())))
+
+
+def _adapted(run: Any, weights: Mapping[str, Tensor], seed: int) -> dict[str, Tensor]:
+    """The weights after one step."""
+    _, found = _gradients(run, weights, seed)
+    return {
+        name: (weight - 0.01 * gradient).detach().requires_grad_()
+        for (name, weight), gradient in zip(weights.items(), found, strict=True)
+    }
+
+
+def _learned(run: Any, model: nn.Module, seed: int) -> Tensor:
+    """The loss after two inner steps, whose gradient is added to those of the model."""
+    weights = {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
+    for _ in range(2):
+        weights = _adapted(run, weights, seed)
+    loss, found = _gradients(run, weights, 1000 + seed)
+    for p, gradient in zip(model.parameters(), found, strict=True):
+        p.grad = gradient if p.grad is None else p.grad + gradient
+    return loss
 
 
 @varying("inner steps on functional weights (first-order MAML)", 0.7)
@@ -554,18 +587,6 @@ def maml(door: Door, ended: Ended) -> None:
     run = door(model, optimizer)
     for step in range(STEPS):
         optimizer.zero_grad()
-        losses = []
-        for task in range(2):
-            weights = {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
-            for _ in range(2):
-                _, found = _adapted(run, weights, *batch(2 * step + task))
-                weights = {
-                    name: (weight - 0.01 * gradient).detach().requires_grad_()
-                    for (name, weight), gradient in zip(weights.items(), found, strict=True)
-                }
-            loss, found = _adapted(run, weights, *batch(1000 + 2 * step + task))
-            losses.append(loss)
-            for p, gradient in zip(model.parameters(), found, strict=True):
-                p.grad = gradient if p.grad is None else p.grad + gradient
+        losses = [_learned(run, model, seed) for seed in (2 * step, 2 * step + 1)]
         optimizer.step()
         ended(model, losses=losses)

@@ -48,9 +48,9 @@ class ResidentBytes:
         given = {storage_key(x): x for x in inputs if isinstance(x, torch.Tensor)}
         device = next((x.device for x in given.values() if x.dim()), _CPU)
         besides = {**fixed, Kind.LIBRARIES: library_bytes(device)}
-        for key, (kind, size) in owned.items():
-            if key not in given:
-                besides[kind] = besides.get(kind, 0) + size
+        further = [(kind, size) for key, (kind, size) in owned.items() if key not in given]
+        for kind, size in [*further, *_replaced_in(module)]:
+            besides[kind] = besides.get(kind, 0) + size
         return cls(inputs=inputs, owned=owned, given=given, fixed=besides)
 
     def with_further(self, kind: Kind, size: int) -> Self:
@@ -118,6 +118,14 @@ def _owned_by(module: nn.Module | None) -> dict[int, tuple[Kind, int]]:
         for tensor in tensors:
             owned.setdefault(storage_key(tensor), (kind, allocated_bytes(tensor)))
     return owned
+
+
+def _replaced_in(module: nn.Module | None) -> Iterator[tuple[Kind, int]]:
+    """Kind and bytes of the parameters that ``functional_call`` replaces, and of their gradients."""
+    for p in module.parameters() if module is not None else ():
+        if not isinstance(p, nn.Parameter):
+            yield Kind.PARAMETERS, allocated_bytes(p)
+            yield Kind.EARLIER_GRADIENTS, allocated_bytes(p) if p.requires_grad else 0
 
 
 def _account(traced: TracedGraph, inputs: Mapping[Node, Kind], fixed: Mapping[Kind, int]) -> Account:
