@@ -122,7 +122,8 @@ def _owned_by(module: nn.Module | None) -> dict[int, tuple[Kind, int]]:
 
 def _replaced_in(module: nn.Module | None) -> Iterator[tuple[Kind, int]]:
     """Kind and bytes of the parameters that ``functional_call`` replaces, and of their gradients."""
-    for p in module.parameters() if module is not None else ():
+    parameters: list[torch.Tensor] = [] if module is None else [*module.parameters()]
+    for p in parameters:
         if not isinstance(p, nn.Parameter):
             yield Kind.PARAMETERS, allocated_bytes(p)
             yield Kind.EARLIER_GRADIENTS, allocated_bytes(p) if p.requires_grad else 0
