@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from checkmate_torch import enable
+from checkmate_torch import enable, trace
 
 
 class Cache:
@@ -65,6 +65,8 @@ def test_a_model_that_returns_its_loss_is_charged_for_no_other(
     output = model(x)
     loss_of(output).backward()
 
+    traced = trace(model, x).graph
+    assert all(op.workspace == 0 for op in traced.ops if op.name == "loss")
     assert type(output) is type(returned(x, x, Cache()))
     assert training.plans[0].loss_guess == 0
     assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), plain, strict=True))

@@ -21,7 +21,7 @@ from checkmate.framework import TracedStep
 from checkmate.report import Kind
 from checkmate_torch.api.compile import CompiledModule
 from checkmate_torch.capture.arguments import Loss, check_loss, check_module
-from checkmate_torch.capture.dynamo_capture import captured, stopped
+from checkmate_torch.capture.dynamo_capture import captured_model, stopped
 from checkmate_torch.capture.fake_twins import arguments_of, on_fakes
 from checkmate_torch.costs.meter import resident_bytes
 from checkmate_torch.memory.plain_step import PlainStep, plain_step_of_code
@@ -31,7 +31,7 @@ from checkmate_torch.planning.options import ModelSettings, Options, TracingMode
 from checkmate_torch.planning.planner import Tracer
 from checkmate_torch.planning.steps.split_step import SplitStep
 from checkmate_torch.planning.steps.stages import PricedStep
-from checkmate_torch.private import FakeTensor, plain_call, tree_leaves
+from checkmate_torch.private import FakeTensor, tree_leaves
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
 __all__ = ["TracedModel", "WithLoss", "allocated_for", "options_for", "plan", "trace"]
@@ -167,7 +167,7 @@ def _traced(
             plain = plain_step_of_code(model, example_inputs, loss)
         mode, twin, args, kwargs = on_fakes(model, example_inputs, None if target is None else target.device)
         whole = twin if loss is None else WithLoss(twin, loss)
-        run = captured(plain_call, Tracer(step=SplitStep(options=options, module=twin)))
+        run = captured_model(Tracer(step=SplitStep(options=options, module=twin)))
         with mode, torch.enable_grad():
             done: PricedStep | None = stopped(run, whole, *args, **kwargs)
     if done is None:
