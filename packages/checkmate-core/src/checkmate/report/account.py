@@ -36,7 +36,7 @@ class Kind(StrEnum):
     GRADIENTS = "gradients of parameters"
     ACTIVATION_GRADIENTS = "gradients of activations"
     EARLIER_GRADIENTS = "gradients so far"
-    EARLIER_CALLS = "kept by earlier calls"
+    OTHER_CALLS = "held by other calls of the step"
     UPDATES = "updates"
     BUCKETS = "buckets of DDP"
     RANDOM_STATES = "random states"

@@ -102,13 +102,15 @@ def captured(
     max_plans: int = 1,
     dynamic: bool | None = False,
     in_pieces: bool = False,
+    label: str = "",
 ) -> Callable[..., object]:
     """Capture a function as one graph for each kind of inputs.
 
     The callable raises :class:`NotOneGraphError` if the code can't be captured (``in_pieces`` allows several
     graphs, and Python code between them), :class:`TooManyPlansError` if it meets more than ``max_plans``
     kinds of inputs, and any of Checkmate's errors that ``backend`` raises. ``dynamic`` means the same as
-    in :func:`torch.compile`. The callable holds ``function`` and ``backend``, and the compiled graphs are
+    in :func:`torch.compile`; captures with the same ``label`` share what is known of changing sizes. The
+    callable holds ``function`` and ``backend``, and the compiled graphs are
     dropped with it; Dynamo alone would keep all of that for ever.
     """
     errors = capture_errors()
@@ -121,6 +123,7 @@ def captured(
         dynamic=dynamic,
         dropped={log for name, log in methods if name.removesuffix("_once") in _LEVELS},
         in_pieces=in_pieces,
+        label=label,
     )
 
     def run(*args: object, **kwargs: object) -> object:

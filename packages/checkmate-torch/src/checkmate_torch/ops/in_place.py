@@ -18,7 +18,7 @@ from torch.fx.node import Argument
 
 from checkmate_torch.ops.recompute_rules import is_random
 from checkmate_torch.ops.storages import shown_by, storage_key
-from checkmate_torch.private import OpOverload, in_place_form, tree_leaves
+from checkmate_torch.private import OpOverload, formula, in_place_form, tree_leaves
 
 __all__ = ["Overwrite", "overwrites"]
 
@@ -72,12 +72,15 @@ def _is_read_once(node: Node, operand: Node) -> bool:
 
 
 def _same_layout(operand: object, result: object) -> bool:
-    """Whether two tensors have the same layout in storages of the same size, with all sizes known."""
+    """Whether two tensors always have the same layout in storages of the same size; no guard is added."""
     if not (isinstance(operand, torch.Tensor) and isinstance(result, torch.Tensor)):
         return False
     mine, other = (
-        (x.dtype, x.device, *x.shape, *x.stride(), x.storage_offset(), x.untyped_storage().nbytes())
+        (
+            x.dtype,
+            x.device,
+            *map(formula, (*x.shape, *x.stride(), x.storage_offset(), x.untyped_storage().nbytes())),
+        )
         for x in (operand, result)
     )
-    known = not any(isinstance(number, torch.SymInt) for number in (*mine, *other))
-    return known and operand.dim() == result.dim() and mine == other
+    return operand.dim() == result.dim() and mine == other

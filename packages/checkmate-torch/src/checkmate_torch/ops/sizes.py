@@ -117,17 +117,26 @@ def are_within(sizes: Sizes, others: Sizes) -> bool:
 
 
 @contextmanager
-def planning_for(inputs: Sequence[object], earlier: Sequence[Sizes]) -> Iterator[None]:
+def planning_for(
+    inputs: Sequence[object], earlier: Sequence[Sizes], *, ahead: bool = False
+) -> Iterator[None]:
     """Within the block, plan for the sizes of this call and for those of earlier graphs.
 
     That is for the largest of each size, except where the largest never came together: 32 texts of 64 words
     and 8 texts of 256 words have a plan each, and none is made for 32 texts of 256 words.
+
+    Args:
+        inputs: of the graph, as Dynamo shows them.
+        earlier: the sizes of earlier graphs.
+        ahead: whether to plan for twice the sizes if they have grown, as they may grow further.
     """
     values = _values(inputs, present_sizes(inputs))
     for other in sorted((_values(inputs, sizes) for sizes in earlier), key=_volume, reverse=True):
         both = {symbol: max(size, other.get(symbol, 0)) for symbol, size in values.items()}
         if _volume(both) <= _TOGETHER * max(_volume(values), _volume(other)):
             values = both
+    if ahead and values == _values(inputs, present_sizes(inputs)):
+        values = {symbol: 2 * size for symbol, size in values.items()}
     with _planning_for(values):
         yield
 

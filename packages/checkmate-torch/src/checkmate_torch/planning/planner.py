@@ -81,7 +81,7 @@ class Planner:
                 fusion=fusion,
                 plain_peak=step.plain_peak,
                 loss_guess=step.traced.loss_bytes if step.captured.loss is None else 0,
-                in_pieces=step.captured.continues or step.captured.earlier.depth > 0,
+                decision=step.decision,
             )
         )
         shapes = ", ".join(str(tuple(x.shape)) for x in step.holdings.batch)

@@ -31,7 +31,7 @@ from checkmate_torch.ops.sizes import (
 )
 from checkmate_torch.optimizer.state import States, calls_the_model
 from checkmate_torch.planning.decide import Whole
-from checkmate_torch.planning.nested_calls.calls import NestedCalls
+from checkmate_torch.planning.nested_calls.calls import NestedCalls, n_outstanding
 from checkmate_torch.planning.nested_calls.joint_budget import decide_together
 from checkmate_torch.planning.options import Options, Warnings
 from checkmate_torch.planning.planner import Planner
@@ -90,7 +90,7 @@ class Session:
     def __post_init__(self) -> None:
         """Share the warnings with the calls."""
         self.warnings = Warnings(strict=self.options.strict)
-        self.calls = NestedCalls(self.warnings)
+        self.calls = NestedCalls(self.warnings, optimizer_bytes=self.options.optimizer_bytes)
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Plan and compile a graph that Dynamo captured."""
@@ -104,7 +104,7 @@ class Session:
         )
         shown = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
         planner = Planner(step=step, plans=self.plans)
-        with planning_for(shown, self.sizes):
+        with planning_for(shown, self.sizes, ahead=n_outstanding() > 0 < self.n_outgrown):
             try:
                 call = planner(gm, example_inputs)
                 self._note_sizes(shown)
@@ -119,7 +119,8 @@ class Session:
     def _note_sizes(self, inputs: Sequence[object]) -> None:
         """Note the sizes of a planned graph, which replace smaller ones that it covers."""
         sizes = planned_sizes(inputs)
-        outgrown = [known for known in self.sizes if known != sizes and covers(inputs, known)]
+        others = [known for known in self.sizes if known != sizes and are_within(known, sizes)]
+        outgrown = [known for known in others if covers(inputs, known)]
         self.n_outgrown += len(outgrown)
         self.sizes[:] = [known for known in self.sizes if known not in (sizes, *outgrown)] + [sizes]
 
@@ -142,6 +143,10 @@ class Session:
     def restart(self, options: Options) -> Generation:
         """Start a new generation of plans, with these options; returns the generation that ends."""
         ended = Generation(self.options, self.plans, self.n_outgrown)
+        self.calls.generation += 1
+        if options.optimizer_bytes > self.calls.optimizer_bytes:
+            self.calls.optimizer_bytes = options.optimizer_bytes
+            self.calls.reopen(*self.calls.known)
         self.options, self.plans, self.n_outgrown = options, [], 0
         return ended
 
@@ -170,6 +175,7 @@ class Session:
         if len(plans) < len(charged):
             return False
         self.plans[:], self.options = plans, options
+        self.calls.optimizer_bytes = options.optimizer_bytes
         self.whole.grown(whole)
         return True
 
@@ -223,8 +229,9 @@ class Session:
 
         First decides the calls of the last step together, if that is due. Returns True once per decision.
         """
-        nest = self.calls.undecided()
-        if nest is not None:
-            decide_together(nest, self.options, self.warnings)
+        if (nests := self.calls.undecided()) and self.n_outgrown > 1:
+            return True  # their sizes grew within a step: first let all follow the plan for the largest
+        if nests:
+            decide_together(self.calls, nests, self.options, self.whole)
         renewed, self.calls.renewed = self.calls.renewed, False
         return renewed

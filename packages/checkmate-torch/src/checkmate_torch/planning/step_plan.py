@@ -19,6 +19,7 @@ from checkmate.report import Account, HasPlans, Kind
 from checkmate.units import format_bytes
 from checkmate_torch.memory.account import module_of
 from checkmate_torch.memory.snapshot import Snapshot, predicted_snapshot
+from checkmate_torch.planning.nested_calls.calls import Decision
 from checkmate_torch.running.fusing import Fusion
 from checkmate_torch.running.graph_writer import Watch
 from checkmate_torch.tracing.traced_graph import TracedGraph
@@ -29,10 +30,7 @@ _NOT_FOLLOWED = (
     "the peak of plain PyTorch could not be predicted: that of the planned graph without recomputation takes "
     "its place, also where the budget is a share"
 )
-_IN_PIECES = (
-    "this is one of several calls of a step, which share the budget; it does not bound the tensors of the "
-    "code between them"
-)
+_BETWEEN = "the budget does not bound the tensors of the code between the calls of a step"
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
@@ -47,7 +45,7 @@ class StepPlan:
         plain_peak: predicted peak of plain PyTorch, in bytes; None = unknown: the peak of the graph's base
             order is used instead.
         loss_guess: bytes that a rule of thumb charges for a loss outside of the model.
-        in_pieces: whether the graph is one of several calls of a step.
+        decision: made together with the other calls of a step, if there are some.
     """
 
     traced: TracedGraph
@@ -56,7 +54,7 @@ class StepPlan:
     fusion: Fusion | None = None
     plain_peak: int | None = None
     loss_guess: int = 0
-    in_pieces: bool = False
+    decision: Decision | None = None
 
     @property
     def plain_bytes(self) -> int:
@@ -118,7 +116,7 @@ class StepPlan:
         remarks = {
             _NOT_FOLLOWED: self.plain_peak is None,
             guess: self.loss_guess > 0,
-            _IN_PIECES: self.in_pieces,
+            f"{self.decision}; {_BETWEEN}": self.decision is not None,
             str(self.fusion): self.fusion is not None,
         }
         return tuple(remark for remark, holds in remarks.items() if holds)

@@ -8,6 +8,7 @@ not passed keeps state for parameters of the model, or when a step has several c
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import GeneratorType
@@ -23,7 +24,6 @@ from checkmate.units import format_bytes
 from checkmate_torch.capture.dynamo_capture import NotOneGraphError, TooManyPlansError, captured_model
 from checkmate_torch.distributed.wrappers import inside_of, refuse_wrappers, run_inside
 from checkmate_torch.optimizer.state import on_steps
-from checkmate_torch.planning.nested_calls.calls import n_outstanding
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.session import Generation, Session
 from checkmate_torch.planning.step_plan import GivenSchedule, StepPlan, Viewable
@@ -31,11 +31,13 @@ from checkmate_torch.private import OVERLOOKS_FREEZING, in_place, is_captured, i
 
 __all__ = ["PlannedTraining"]
 
-_Kind = tuple[bool, int, tuple[bool, ...]]
-"""Of a call: whether held gradients give it its own plan, earlier backward passes due, parameters trained."""
+_Kind = tuple[bool, tuple[bool, ...]]
+"""Of a call: whether held gradients give it its own plan; the parameters that are trained."""
 _Runs = dict[_Kind, Callable[..., object]]
 """The captured graphs that calls of each kind run."""
 torch.compiler.assume_constant_result(is_captured)  # type: ignore[no-untyped-call]
+_labels = map("planned_{}".format, itertools.count())
+"""Names under which Dynamo remembers which sizes have changed, one for each training."""
 _WHY_A_BREAK = (
     "Checkmate plans this model; torch.compile around it would drop the budget. Compile it alone, or leave "
     "out fullgraph=True"
@@ -52,8 +54,6 @@ _REPLACED = (
     "%s.compile() has replaced the planned calls of the module, so that the budget bounds nothing any more: "
     "lowering='inductor' compiles planned graphs"
 )
-_MOST_DEPTHS = 3
-"""Calls that run while at least this many earlier ones wait for their backward passes share plans."""
 _NOTHING = (
     "Dynamo captured no part of the model, which runs as plain PyTorch, and the budget does not bound it: a "
     "graph break inside of a loop, or in a class of torch.nn, leaves all of that code out"
@@ -86,6 +86,7 @@ class PlannedTraining(Viewable):
         self._runs: _Runs = {}
         self._earlier: tuple[Generation, _Runs] | None = None  # found to count too little
         self._in_pieces = False
+        self._label = next(_labels)
         on_steps(self._count_state_of)
 
     @property
@@ -208,18 +209,16 @@ class PlannedTraining(Viewable):
         """The function to call: the model, captured and planned for this kind of call.
 
         Gradients that are held while it runs are charged; if the plans so far have no room for them, calls
-        with held gradients have plans of their own. Calls that run while the backward passes of earlier
-        calls are due have their own plans, too.
+        with held gradients have plans of their own.
         """
-        depth = min(n_outstanding(), _MOST_DEPTHS)
         if self._session.is_outdated():
             self._plan_again(self.options)
         held = self._session.held_gradients(model.parameters())
         trained = tuple(p.requires_grad for p in model.parameters()) if OVERLOOKS_FREEZING else ()
         apart = held > 0 and (
-            (True, depth, trained) in self._runs or not self._session.charge(Kind.EARLIER_GRADIENTS, held)
+            (True, trained) in self._runs or not self._session.charge(Kind.EARLIER_GRADIENTS, held)
         )
-        key = apart, depth, trained
+        key = apart, trained
         if key not in self._runs:
             refuse_wrappers(inside_of(model))  # DDP around the whole model works
             options = self.options
@@ -228,12 +227,15 @@ class PlannedTraining(Viewable):
                 max_plans=options.max_plans,
                 dynamic=options.dynamic,
                 in_pieces=self._in_pieces,
+                label=self._label,
             )
         return self._runs[key]
 
     def _plan_again(self, options: Options) -> None:
         """Drop the captured graphs, so that the next call plans with other options or other decisions."""
-        self._earlier = self._session.restart(options), self._runs
+        ended = self._session.restart(options)
+        if ended.plans or self._earlier is None:
+            self._earlier = ended, self._runs
         self._runs = {}
 
     def _excess(self) -> str:

@@ -85,15 +85,16 @@ def captured_whole(
     dynamic: bool | None,
     dropped: Set[Callable[..., object]],
     in_pieces: bool,
+    label: str = "",
 ) -> Callable[..., object]:
     """``torch.compile(run)``: one graph for each kind of inputs, at most ``most``, isolated from other calls.
 
     Calls of the functions in ``dropped`` are left out of the graphs. ``in_pieces`` allows several graphs for
-    one kind of inputs, with Python code between them.
+    one kind of inputs, with Python code between them. ``label`` as in :func:`_with_own_code`.
     """
     logging.getLogger("torch._dynamo.convert_frame").addFilter(_is_news)  # the same filter is added once
     _capture_unknown_momentum()
-    run = _with_own_code(run)
+    run = _with_own_code(run, label)
     isolated = {"isolate_recompiles": True} if _ISOLATES else {}
     compiled = torch.compile(run, backend=backend, fullgraph=not in_pieces, dynamic=dynamic, **isolated)  # type: ignore[call-overload]
 
@@ -162,14 +163,14 @@ class _Functions(dict[Callable[..., object], None]):
         return {}.items()
 
 
-def _with_own_code(run: Callable[..., object]) -> Callable[..., object]:
-    """A copy of a function with another code object and another name.
+def _with_own_code(run: Callable[..., object], label: str) -> Callable[..., object]:
+    """A copy of a function with another code object, and the label as its name, by default another one.
 
-    For each code object and name, Dynamo remembers which sizes have changed, and counts graphs.
+    For each code object Dynamo counts graphs; for each name it remembers which sizes have changed.
     """
     if not isinstance(run, FunctionType):
         return run
-    code = run.__code__.replace(co_name=f"{run.__name__}_{next(_numbers)}")
+    code = run.__code__.replace(co_name=label or f"{run.__name__}_{next(_numbers)}")
     twin = FunctionType(code, run.__globals__, code.co_name, run.__defaults__, run.__closure__)
     twin.__kwdefaults__ = run.__kwdefaults__
     return twin

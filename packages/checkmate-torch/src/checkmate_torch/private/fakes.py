@@ -33,6 +33,7 @@ __all__ = [
     "declared_maximum",
     "fake_mode",
     "fake_mode_of",
+    "formula",
     "limit",
     "sole_symbol",
     "specialized",
@@ -71,6 +72,11 @@ def untraced() -> AbstractContextManager[object]:
 def symbols_in(size: torch.SymInt) -> set[sympy.Symbol]:
     """The symbols in the formula of a size."""
     return set(size.node.expr.free_symbols)
+
+
+def formula(size: int | torch.SymInt) -> object:
+    """A size as a number or a formula of symbols: equal formulas have equal values in every call."""
+    return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
 def sole_symbol(size: object) -> sympy.Symbol | None:

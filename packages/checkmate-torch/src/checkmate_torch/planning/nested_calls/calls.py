@@ -1,18 +1,18 @@
-"""The planned calls of a training step, as they run: the bytes that each keeps for its backward pass.
+"""The planned calls of training steps, as they run: which of them run between the two passes of others.
 
     call 1 ↦ call 2 ↦ … ↦ call k ↦ loss ↦ backward of k ↦ … ↦ backward of 2 ↦ backward of 1
 
 A step has several calls if it calls models several times, or if Dynamo captures a model in pieces. Such a
-*nest* of calls is noted while the first step runs; :mod:`~checkmate_torch.planning.nested_calls.joint_budget`
-then decides the schedules of its calls together.
+*nest* of calls is noted while a step runs; :mod:`~checkmate_torch.planning.nested_calls.joint_budget` then
+decides the schedules of its calls together. A call is one graph: it has one schedule wherever it runs.
 """
 
 from __future__ import annotations
 
-import itertools
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from typing import cast
 
 import torch
@@ -20,118 +20,51 @@ import torch
 from checkmate import DFGraph, Problem, Schedule, Solution, simulate
 from checkmate.framework import differences
 from checkmate.units import format_bytes
+from checkmate_torch.planning.nested_calls.changing_sizes import ChangingSizes
 from checkmate_torch.planning.options import Warnings
 from checkmate_torch.private import Boxed, WeakStorage, mark_boxed, storage_id
-from checkmate_torch.tracing.traced_graph import TracedGraph
 
-__all__ = ["Decision", "Earlier", "Nest", "NestedCalls", "PlannedCall", "n_outstanding"]
+__all__ = ["Decision", "Nest", "NestedCalls", "PlannedCall", "bytes_of_calls", "n_outstanding"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Earlier:
-    """The planned calls whose backward passes are due when a graph is captured.
-
-    Attributes:
-        depth: their number.
-        size: bytes that they keep, beside the inputs of the graph.
-        inputs: bytes of these inputs that they keep.
-    """
-
-    depth: int = 0
-    size: int = 0
-    inputs: int = 0
-
-    @classmethod
-    def beside(cls, inputs: Iterable[object]) -> Earlier:
-        """Those of now.
-
-        Args:
-            inputs: of the graph.
-        """
-        depth = n_outstanding()
-        if not depth:
-            return cls()
-        besides = _process.kept_bytes(inputs)
-        return cls(depth=depth, size=besides, inputs=_process.kept_bytes() - besides)
-
-
-@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
-class PlannedCall:
-    """A planned forward pass and its backward pass, as one of the calls of a step.
-
-    Attributes:
-        traced: its graph; priced.
-        schedule: of its graph.
-        depth: the number of calls whose backward passes were due when it was planned.
-        earlier: bytes of those calls, with which its graph is charged.
-        batch: bytes of its inputs that no other call makes.
-        trained: storage → bytes of the trained parameters in its graph.
-        owned: bytes of the model's parameters and other tensors, with all of which its graph is charged; None
-            = the model is unknown.
-        budget: of the whole step, in bytes.
-        provisional: whether it was planned for the least peak, because later calls were to come.
-        home: the calls of its session.
-        number: its own.
-    """
-
-    traced: TracedGraph
-    schedule: Schedule
-    depth: int
-    earlier: int
-    batch: int
-    trained: Mapping[int, int]
-    owned: int | None
-    budget: int
-    provisional: bool
-    home: weakref.ref[NestedCalls]
-    number: int = field(default_factory=itertools.count().__next__)
-
-    @property
-    def graph(self) -> DFGraph:
-        """Its graph without the bytes of other calls."""
-        graph = self.traced.graph
-        return replace(graph, fixed_size=graph.fixed_size - self.earlier)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Nest:
-    """Calls of one step, of any models, each of which runs between the two passes of those before it.
-
-    Attributes:
-        calls: in the order of their forward passes.
-        inner: those whose outputs are inputs of later calls, so that no loss reads them.
-    """
-
-    calls: tuple[PlannedCall, ...]
-    inner: frozenset[PlannedCall]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decision:
-    """A schedule for one call of a step, decided together with the others.
+    """A schedule for a call, decided together with the other calls of its steps.
 
     Attributes:
-        call: the call.
-        schedule: of its graph.
+        schedule: of the call's graph.
+        values: of the sizes that may change, where the call needs most.
         besides: bytes that the other calls hold throughout.
         workspace: bytes that the calls between its two passes need.
         gradients: bytes that they leave.
         is_inner: whether they take its outputs, so that no loss does.
+        n_calls: the number of calls of the step.
         budget: of the step, in bytes.
+        plain_peak: of the step without recomputation, in bytes.
     """
 
-    call: PlannedCall
     schedule: Schedule
+    values: tuple[int, ...]
     besides: int
     workspace: int
     gradients: int
     is_inner: bool
+    n_calls: int
     budget: int = 0
+    plain_peak: int = 0
 
-    def charged(self, graph: DFGraph) -> DFGraph:
+    def __str__(self) -> str:
+        """What the call shares with others."""
+        return (
+            f"this is one of {self.n_calls} calls of a step, which share the budget: the others hold "
+            f"{format_bytes(self.besides)} throughout, and take {format_bytes(self.workspace)} between its "
+            "two passes"
+        )
+
+    def charged(self, graph: DFGraph, boundary: int | None, sizes: ChangingSizes) -> DFGraph:
         """The graph of the call with the others between its passes; without a loss if it is inner."""
+        graph = sizes.applied(graph, self.values)
         ops, tensors = list(graph.ops), list(graph.tensors)
-        boundary = self.call.traced.boundary
         if boundary is not None:
             op = ops[boundary]
             state = op.outputs[-1]
@@ -141,34 +74,157 @@ class Decision:
         fixed = graph.fixed_size + self.besides
         return replace(graph, ops=tuple(ops), tensors=tuple(tensors), fixed_size=fixed)
 
-    def solution(self, graph: DFGraph) -> Solution:
+    def solution(self, graph: DFGraph, boundary: int | None, sizes: ChangingSizes) -> Solution:
         """The schedule on a newly traced graph of the call."""
-        charged = self.charged(graph)
+        charged = self.charged(graph, boundary, sizes)
         timeline = simulate(charged, self.schedule)
         problem = Problem(graph=charged, budget=max(self.budget, timeline.peak), fixed_order=True)
         return Solution.found(problem, timeline, solver="joint")
 
 
+@dataclass(slots=True, weakref_slot=True, kw_only=True, eq=False)
+class PlannedCall:
+    """A planned graph: a forward pass and its backward pass. Captured again, it is the same call.
+
+    Attributes:
+        graph: priced.
+        boundary: the op between the two passes.
+        sizes: those that may change from run to run.
+        schedule: of its graph.
+        batch: bytes of its inputs that no other call makes.
+        trained: storage → bytes of the trained parameters in its graph.
+        owned: bytes of the model's parameters and other tensors, with all of which its graph is charged; None
+            = the model is unknown.
+        optimizer_bytes: bytes of an optimizer's state with which its graph is charged.
+        budget: of the whole step, in bytes.
+        provisional: whether it was planned for the least peak, because the other calls were not known.
+        home: the calls of its session.
+        generation: the last of its session in which it was captured.
+        decision: made for it and other calls together, if there is one.
+        number: its own.
+    """
+
+    graph: DFGraph
+    boundary: int | None
+    sizes: ChangingSizes
+    schedule: Schedule
+    batch: int
+    trained: Mapping[int, int]
+    owned: int | None
+    optimizer_bytes: int
+    budget: int
+    provisional: bool
+    home: weakref.ref[NestedCalls]
+    generation: int = 0
+    decision: Decision | None = None
+    number: int = field(default_factory=count().__next__)
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the model was captured anew since, and not this call."""
+        home = self.home()
+        return home is not None and self.generation < home.generation
+
+    @property
+    def later_state(self) -> int:
+        """Bytes of an optimizer's state that its graph does not count yet."""
+        home = self.home()
+        return max(0, home.optimizer_bytes - self.optimizer_bytes) if home is not None else 0
+
+    def charged(self, decision: Decision) -> DFGraph:
+        """Its graph with the other calls of a decision."""
+        return decision.charged(self.graph, self.boundary, self.sizes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nest:
+    """Calls of one step, of any models, each of which runs between the two passes of those before it.
+
+    Attributes:
+        calls: in the order of their forward passes.
+        values: for each, the values of its sizes that may change.
+        inner: for each, whether its outputs are inputs of a later one, so that no loss reads them.
+    """
+
+    calls: tuple[PlannedCall, ...]
+    values: tuple[tuple[int, ...], ...]
+    inner: tuple[bool, ...]
+
+    def is_alive(self) -> bool:
+        """Whether the sessions of all its calls exist."""
+        return all(call.home() is not None for call in self.calls)
+
+    def covers(self, other: Nest) -> bool:
+        """Whether another nest has the same calls, and no larger sizes."""
+        kinds = [(nest.calls, nest.inner, [*map(len, nest.values)]) for nest in (self, other)]
+        pairs = zip(chain(*self.values), chain(*other.values), strict=False)
+        return kinds[0] == kinds[1] and all(n <= most for most, n in pairs)
+
+    def replaces(self, other: Nest) -> bool:
+        """Whether another nest is this one before a model was captured anew, as far as can be seen."""
+        homes = [[call.home() for call in nest.calls] for nest in (self, other)]
+        return homes[0] == homes[1] and self.inner == other.inner and any(c.is_dropped for c in other.calls)
+
+
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class NestedCalls:
-    """The calls of a session, and what was decided for the steps that they are part of.
+    """The calls of a session.
 
     Attributes:
         warnings: of the session.
-        decided: the decisions for calls that were decided together with others, also of other sessions.
-        renewed: whether plans are to be made again, because they follow no decision yet or too few bytes
-            were counted.
+        known: the calls so far.
+        optimizer_bytes: bytes of optimizers' states, as far as the session knows.
+        generation: how often all captured graphs were dropped.
+        renewed: whether plans are to be made again, because schedules were decided anew.
         backward_repeats: whether backward passes run more than once after one forward pass.
-        seen: the nests, as the numbers of their calls, that were decided together.
+        n_decided: how often its calls were decided together with others.
         pending: the number of forward passes of each call whose backward passes have not run.
     """
 
     warnings: Warnings = field(default_factory=Warnings)
-    decided: list[Decision] = field(default_factory=list)
+    known: list[PlannedCall] = field(default_factory=list)
+    optimizer_bytes: int = 0
+    generation: int = 0
     renewed: bool = False
     backward_repeats: bool = False
-    seen: set[tuple[int, ...]] = field(default_factory=set)
+    n_decided: int = 0
     pending: dict[int, int] = field(default_factory=dict)
+
+    def find(self, graph: DFGraph) -> PlannedCall | None:
+        """The call of a traced graph, if it was planned before."""
+        return next((call for call in self.known if not differences(graph, call.graph)), None)
+
+    def decision(self, graph: DFGraph, boundary: int | None, sizes: ChangingSizes) -> Decision | None:
+        """The decision for a traced graph, if its peak is what was decided on."""
+        call = self.find(graph)
+        if call is None or call.decision is None:
+            return None
+        decided = call.decision.solution(call.graph, call.boundary, call.sizes)
+        present = call.decision.solution(graph, boundary, sizes)
+        return call.decision if (present.peak or 0) <= decided.problem.budget else None
+
+    def noted(self, call: PlannedCall) -> PlannedCall:
+        """The call to run: a newly planned one, or an earlier one of the same graph, brought up to date."""
+        call.generation = self.generation
+        known = self.find(call.graph)
+        if known is None:
+            self.known.append(call)
+            return call
+        if call.provisional:
+            self.reopen(known)
+        for name in (
+            "graph",
+            "sizes",
+            "schedule",
+            "batch",
+            "trained",
+            "owned",
+            "optimizer_bytes",
+            "provisional",
+            "generation",
+        ):
+            setattr(known, name, getattr(call, name))
+        return known
 
     def noting(self, call: PlannedCall, run: Boxed, n_outputs: int) -> Boxed:
         """The forward pass of a call, which remembers the tensors that it keeps for backward.
@@ -183,9 +239,7 @@ class NestedCalls:
 
         def noted(args: list[object]) -> object:
             nonlocal kept
-            if _process.n_due() and (earlier := _process.kept_bytes(args)) > call.earlier:
-                self._warn_of_excess(call, earlier)
-            _process.note_start(call, args)
+            started = _process.start(call, args)
             pending[call.number] = pending.get(call.number, 0) + 1
             held = _storages(args) if kept is None else {}
             results = cast("Sequence[object]", run(args))
@@ -194,7 +248,7 @@ class NestedCalls:
                 kept = [
                     k for k in range(n_outputs, len(results)) if _storages([results[k]]).keys() - held.keys()
                 ]
-            _process.note_end(call, results[:n_outputs], [results[k] for k in kept])
+            _process.end(started, results[:n_outputs], [results[k] for k in kept])
             return results
 
         return mark_boxed(noted)
@@ -210,42 +264,23 @@ class NestedCalls:
 
         return mark_boxed(noted)
 
-    def undecided(self) -> Nest | None:
-        """A nest of the last step whose calls were not decided together."""
-        for nest in _process.nests() if not _process.n_due() else ():
-            numbers = tuple(call.number for call in nest.calls)
-            if numbers not in self.seen:
-                self.seen.add(numbers)
-                return nest
-        return None
+    def undecided(self) -> Sequence[Nest]:
+        """The nests to decide now, with all that share calls with them; none if nothing is due.
 
-    def decision(self, graph: DFGraph, depth: int) -> Decision | None:
-        """The decision for a graph at a depth, if its step was decided as one.
-
-        A call may be part of several steps, as before a random branch: the one that needs most decides.
+        It is due when the calls begin again with one of this session, so that all of a step are known.
         """
-        found = (d for d in self.decided if d.call.depth == depth and not differences(graph, d.call.graph))
-        return max(found, key=lambda d: d.besides + d.workspace, default=None)
+        return _process.undecided_from(self)
 
-    def _warn_of_excess(self, call: PlannedCall, earlier: int) -> None:
-        """Warn of a call that runs while earlier calls keep more bytes than its plan counts."""
-        more = earlier - call.earlier
-        peak = simulate(call.traced.graph, call.schedule).peak + more
-        if peak > call.budget:
-            self.warnings.once(
-                "excess",
-                f"earlier calls keep {format_bytes(earlier)} for their backward passes while this one runs, "
-                f"and its plan counts {format_bytes(call.earlier)}: the step may exceed its budget of "
-                f"{format_bytes(call.budget)} by {format_bytes(peak - call.budget)}. Compute all in one call "
-                "of one model, which is planned as a whole",
-            )
+    def reopen(self, *calls: PlannedCall) -> None:
+        """Let all nests of some calls be decided again, as more bytes are held than were counted."""
+        _process.reopen(set(calls))
 
     def _note_repeat(self, call: PlannedCall) -> None:
         """Warn of a graph that is kept for another backward pass, and plan for that from the next step on."""
         if self.backward_repeats:
             return
         self.backward_repeats = self.renewed = True
-        kept = simulate(call.traced.graph, call.schedule).peak - call.traced.graph.base_size
+        kept = simulate(call.graph, call.schedule).peak - call.graph.base_size
         self.warnings.once(
             "repeat",
             "a backward pass ran more than once after one forward pass: with retain_graph=True autograd "
@@ -260,83 +295,126 @@ def n_outstanding() -> int:
     return _process.n_due()
 
 
+def bytes_of_calls(inputs: Iterable[object]) -> int:
+    """Bytes of the tensors among some inputs that planned calls of this step have made."""
+    return _process.made_bytes(inputs)
+
+
+class _Run:
+    """One run of a call: the tensors that its forward pass returns and keeps, held weakly."""
+
+    def __init__(self, call: PlannedCall) -> None:
+        self.call = call
+        self.values: tuple[int, ...] = ()
+        self.outputs: list[WeakStorage] = []
+        self.kept: list[WeakStorage] = []
+        self.is_inner = False
+
+    def is_due(self) -> bool:
+        """Whether it still keeps tensors for its backward pass."""
+        return any(not storage.is_gone() for storage in self.kept)
+
+    def made(self) -> set[int]:
+        """The storages of its outputs that still exist."""
+        return {storage.key for storage in self.outputs if not storage.is_gone()}
+
+
 class _Process:
     """The planned calls of this process, in any model: which wait for their backward passes, and which nest.
 
     Attributes:
-        due: what forward passes keep for backward passes that are due.
-        made: the outputs of the calls of the present step so far.
-        inner: the calls of the present step whose outputs are inputs of later ones.
-        chains: the calls of each nest of the present step, in order.
+        due: the runs whose backward passes are due.
+        runs: the runs of the present step so far.
+        chains: the runs of each nest of the present step, in order.
+        nests: the nests so far.
+        waiting: those that were not decided.
     """
 
     def __init__(self) -> None:
-        self.due: list[_Tensors] = []
-        self.made: list[_Tensors] = []
-        self.inner: weakref.WeakSet[PlannedCall] = weakref.WeakSet()
-        self.chains: list[list[weakref.ref[PlannedCall]]] = []
+        self.due: list[_Run] = []
+        self.runs: list[_Run] = []
+        self.chains: list[list[_Run]] = []
+        self.nests: list[Nest] = []
+        self.waiting: list[Nest] = []
 
     def n_due(self) -> int:
-        """The number of calls whose backward passes are due."""
-        self.due[:] = [kept for kept in self.due if kept.live()]
+        """The number of runs whose backward passes are due."""
+        self.due[:] = [run for run in self.due if run.is_due()]
         return len(self.due)
 
-    def kept_bytes(self, inputs: Iterable[object] = ()) -> int:
-        """Bytes that calls keep for backward passes that are due, those of ``inputs`` excepted."""
-        live: dict[int, int] = {}
-        for kept in self.due:
-            live |= kept.live()
-        for x in inputs:
-            if live and isinstance(x, torch.Tensor):
-                live.pop(storage_id(x.untyped_storage()), None)
-        return sum(live.values())
+    def made_bytes(self, inputs: Iterable[object]) -> int:
+        """As :func:`bytes_of_calls`."""
+        storages = _storages(inputs)
+        made = set().union(*(run.made() for run in self.runs))
+        return sum(storage.nbytes() for key, storage in storages.items() if key in made)
 
-    def note_start(self, call: PlannedCall, inputs: Iterable[object]) -> None:
+    def start(self, call: PlannedCall, inputs: Sequence[object]) -> _Run:
         """Note that a call starts inside of those whose backward passes are due."""
-        outer = [kept.call for kept in self.due]
-        if not outer:  # a new step
-            self.made.clear()
-            self.inner.clear()
-            self.chains.clear()
+        run, outer = _Run(call), list(self.due) if self.n_due() else []
+        run.values = call.sizes.values(inputs)
+        if not outer:
+            self.finish_step()
+            self.chains.append([run])
+            return run
         keys = _storages(inputs).keys()
-        read = [made.call for made in self.made if made.live().keys() & keys]
-        self.inner.update(c for reference in read if (c := reference()) is not None)
+        read = [each for each in self.runs if not keys.isdisjoint(each.made())]
+        for each in read:
+            each.is_inner = True
         if self.chains and self.chains[-1] == outer:  # the present nest gets longer
             self.chains.pop()
         # A call whose outputs this one reads is inside of this one's nest, and ends none of its own.
         self.chains[:] = [chain for chain in self.chains if chain[-1] not in read]
-        self.chains.append([*outer, weakref.ref(call)])
+        self.chains.append([*outer, run])
+        return run
 
-    def note_end(self, call: PlannedCall, outputs: Iterable[object], kept: Sequence[object]) -> None:
+    def end(self, run: _Run, outputs: Iterable[object], kept: Sequence[object]) -> None:
         """Note what the forward pass of a call returns, and what it keeps for its backward pass."""
+        run.outputs, run.kept = _weakly(outputs), _weakly(kept)
+        self.runs.append(run)
         if kept:
-            self.due.append(_Tensors(call, kept))
-        self.made.append(_Tensors(call, outputs))
+            self.due.append(run)
 
-    def nests(self) -> list[Nest]:
-        """The nests of the last step that have two calls or more, all of which still exist."""
-        found = []
-        for chain in self.chains:
-            calls = tuple(call for reference in chain if (call := reference()) is not None)
-            if len(calls) == len(chain) > 1:
-                found.append(Nest(calls=calls, inner=frozenset(self.inner)))
+    def finish_step(self) -> None:
+        """Note the nests of the step that has ended."""
+        for runs in self.chains:
+            calls = tuple(run.call for run in runs)
+            inner = (*(run.is_inner for run in runs[:-1]), False)
+            nest = Nest(calls=calls, values=tuple(run.values for run in runs), inner=inner)
+            if (len(calls) > 1 or calls[0].provisional) and not any(n.covers(nest) for n in self.nests):
+                for nests in (self.nests, self.waiting):
+                    nests[:] = [n for n in nests if not nest.covers(n) and not nest.replaces(n)] + [nest]
+        self.runs.clear()
+        self.chains.clear()
+
+    def undecided_from(self, home: NestedCalls) -> Sequence[Nest]:
+        """As :meth:`NestedCalls.undecided`."""
+        if self.n_due():
+            return ()
+        self.finish_step()
+        if not any(nest.calls[0].home() is home for nest in self.waiting):
+            return ()
+        self.nests = [nest for nest in self.nests if nest.is_alive()]
+        found = [nest for nest in self.waiting if nest.is_alive()]
+        self.waiting.clear()
+        calls = {call for nest in found for call in nest.calls}
+        others = [nest for nest in self.nests if nest not in found]
+        while touched := [nest for nest in others if not calls.isdisjoint(nest.calls)]:
+            found += touched
+            calls.update(call for nest in touched for call in nest.calls)
+            others = [nest for nest in others if nest not in touched]
         return found
+
+    def reopen(self, calls: Set[PlannedCall]) -> None:
+        """As :meth:`NestedCalls.reopen`."""
+        nests = (nest for nest in self.nests if not calls.isdisjoint(nest.calls))
+        self.waiting += [nest for nest in nests if nest not in self.waiting]
 
 
 _process = _Process()
 
 
-class _Tensors:
-    """Tensors that a forward pass has made, held weakly."""
-
-    def __init__(self, call: PlannedCall, tensors: Iterable[object]) -> None:
-        self.call = weakref.ref(call)
-        self.storages = [WeakStorage(storage) for storage in _storages(tensors).values()]
-
-    def live(self) -> dict[int, int]:
-        """Storage → bytes, for those that still exist."""
-        self.storages = [storage for storage in self.storages if not storage.is_gone()]
-        return {storage.key: storage.size for storage in self.storages}
+def _weakly(values: Iterable[object]) -> list[WeakStorage]:
+    return [WeakStorage(storage) for storage in _storages(values).values()]
 
 
 def _storages(values: Iterable[object]) -> dict[int, torch.UntypedStorage]:

@@ -1,165 +1,220 @@
-"""One budget for all calls of a step: their schedules, decided together once a step has shown its calls.
+"""One budget for all calls of a step: a schedule for each call, decided together once their steps are known.
 
 Between forward and backward pass of call i run the calls i + 1 … k, which take Wᵢ bytes, and leave Gᵢ bytes
-of gradients. So call i is planned with Wᵢ as the workspace of its boundary and Gᵢ kept from there on:
+of gradients. So call i is charged with Wᵢ as the workspace of its boundary and Gᵢ kept from there on:
 
     W_k, G_k = the loss      Wᵢ₋₁ = peakᵢ − baseᵢ      Gᵢ₋₁ = gradients of the parameters of calls i … k
+
+For each call a few schedules are found, between the least peak and no recomputation. We then choose one for
+each call, so that the peak of every nest is within the budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from checkmate import DFGraph, Problem, Schedule, Solution, Timeline, keep_all_peak, simulate
+from checkmate import DFGraph, Problem, Schedule, keep_all_peak, simulate
 from checkmate.framework import decide, schedule_of
 from checkmate.units import format_bytes, parse_budget
 from checkmate_torch.distributed.ranks import Ranks, decided_together
-from checkmate_torch.planning.decide import LEAST_S, least_memory
-from checkmate_torch.planning.nested_calls.calls import Decision, Nest, PlannedCall
-from checkmate_torch.planning.options import Options, Warnings
+from checkmate_torch.planning.decide import Whole, least_memory
+from checkmate_torch.planning.nested_calls.calls import Decision, Nest, NestedCalls, PlannedCall
+from checkmate_torch.planning.options import Options
 
 __all__ = ["decide_together"]
 
-_LEVELS = (1.0, 0.5, 0.25, 0.1, 0.0)
-"""Room of later calls that is tried, from the least that they need (0) to that without recomputation (1)."""
-_OF_MANY = 0.25
-"""Share of the seconds to look for a least peak that one of several calls gets."""
-_Decide: TypeAlias = Callable[[DFGraph, int], Timeline]
-"""Makes the schedule of a call: of its graph, charged with the other calls, and of its place in the nest."""
-_Solve: TypeAlias = Callable[[DFGraph, int], Solution]
-"""Solves a graph within a budget; the solution may have no schedule."""
-
-
-def decide_together(nest: Nest, options: Options, warnings: Warnings) -> None:
-    """Decide the schedules of a step's calls together, and note them with the sessions of the calls.
-
-    Args:
-        nest: the calls.
-        options: how to plan. A share is one of the peak of all calls.
-        warnings: get one if no schedules are within the budget; those of the least peak are noted.
-    """
-    budget = min(call.budget for call in nest.calls)
-    if options.is_share:
-        budget = parse_budget(options.budget, _joined(nest, _keeping_all).peak)
-    n_calls = len(nest.calls)
-    each = replace(options, time_limit=max(LEAST_S, options.time_limit / (2 * n_calls)))
-
-    def solve_call(graph: DFGraph, room: int) -> Solution:
-        problem = Problem(graph=graph, budget=room, time_limit=each.time_limit, fixed_order=True)
-        solve = partial(decide, graph, options=each, fixed_order=True, throw=False)
-        return decided_together(Ranks.of(options.process_group), problem, solve)
-
-    decisions = _within(nest, budget, solve_call)
-    if decisions is None:
-        decisions, least = _least(nest)
-        warnings.once(
-            "together",
-            f"no schedules for the {n_calls} calls of a step together stay within {format_bytes(budget)}, "
-            "and the step may exceed that; the least budget known to work for them is "
-            f"{least} bytes ({format_bytes(least)})",
-        )
-    for decision in decisions:
-        home = decision.call.home()
-        if home is not None:
-            home.decided.append(replace(decision, budget=budget))
-            home.renewed |= decision.schedule is not decision.call.schedule
-
-
-def _within(nest: Nest, budget: int, solve: _Solve) -> Sequence[Decision] | None:
-    """Schedules that together stay within a budget; None if none were found.
-
-    Where the later calls have less room, they are slower, and the earlier ones have more.
-    """
-    if not any(call.provisional for call in nest.calls):
-        present = _present(nest)
-        if present.peak <= budget:
-            return present.decisions
-    best: _Joined | None = None
-    for level in _LEVELS:
-        try:
-            found = _joined(nest, partial(_solved, budget=budget, solve=solve, level=level))
-        except _NoSchedule:
-            if best is not None:
-                break
-            continue
-        if best is not None and found.cost >= best.cost:
-            break
-        best = found
-    return None if best is None else best.decisions
-
-
-def _least(nest: Nest) -> tuple[Sequence[Decision], int]:
-    """Schedules of the least known peak, and that peak in bytes; none where the present ones are as good."""
-    found, present = _joined(nest, _least_memory), _present(nest)
-    return found.decisions if found.peak < present.peak else (), min(found.peak, present.peak)
-
-
-def _present(nest: Nest) -> _Joined:
-    return _joined(nest, lambda graph, k: simulate(graph, nest.calls[k].schedule))
-
-
-def _keeping_all(graph: DFGraph, _: int) -> Timeline:
-    return simulate(graph, Schedule.from_sequence(graph, range(graph.n_ops)))
-
-
-def _least_memory(graph: DFGraph, _: int) -> Timeline:
-    return simulate(graph, schedule_of(least_memory(graph, _OF_MANY * LEAST_S)))
-
-
-class _NoSchedule(Exception):  # noqa: N818 - caught right here
-    """A call has no schedule in its room."""
-
-
-def _solved(graph: DFGraph, k: int, *, budget: int, solve: _Solve, level: float) -> Timeline:
-    """The best schedule of call k; later calls get a share ``level`` of the room that they can use."""
-    room = budget
-    if k:
-        least = least_memory(graph, _OF_MANY * LEAST_S).problem.budget
-        room = min(budget, int(least + level * (keep_all_peak(graph) - least)))
-    timeline = solve(graph, room).timeline
-    if timeline is None:
-        raise _NoSchedule
-    return timeline
+_LEVELS = (0.5, 0.25, 0.1)
+"""Room of a call that is tried, from the least that it needs (0) to that without recomputation (1)."""
+_SHORTEST_S = 0.1
+"""Seconds that a solver gets at least for one schedule of one call."""
+_MOST_TIMES = 4
+"""How often the calls of a session are decided; then other steps follow the plans that there are."""
+_TOO_LITTLE = (
+    "no schedules for the %d calls of a step together stay within %s, and the step may exceed that; the "
+    "least budget known to work for them is %s"
+)
+_CHANGING = (
+    "the number or the order of the calls of a step changes again and again: steps that need more than those "
+    "so far may exceed the budget of %s. Begin with a step of the most calls, or compute all in one call"
+)
+_Choice: TypeAlias = Mapping[PlannedCall, Schedule]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Joined:
-    """Decisions for the calls of a nest, with the peak in bytes and the cost of the step."""
+    """The calls of some nests under a choice of schedules.
 
-    decisions: Sequence[Decision]
+    Attributes:
+        choice: the schedule of each call.
+        decisions: for each call, as the choice makes it; of its places in nests, the one of the highest peak.
+        peaks: of each call in that place, in bytes.
+        peak: the highest peak of a nest, in bytes.
+        cost: of all nests.
+    """
+
+    choice: _Choice
+    decisions: Mapping[PlannedCall, Decision]
+    peaks: Mapping[PlannedCall, int]
     peak: int
     cost: float
 
 
-def _joined(nest: Nest, decide_call: _Decide) -> _Joined:
-    """Decide the last call first: what it needs is workspace and gradients for the calls before it."""
-    decisions: list[Decision] = []
-    trained_later: dict[int, int] = {}
-    peak, cost, workspace = 0, 0.0, 0
-    for k, call in reversed(list(enumerate(nest.calls))):
-        present = Decision(
-            call=call,
-            schedule=call.schedule,
-            besides=_besides(call, nest.calls),
-            workspace=workspace,
-            gradients=sum(trained_later.values()),
-            is_inner=call in nest.inner and k < len(nest.calls) - 1,
-        )
-        graph = present.charged(call.graph)
-        timeline = decide_call(graph, k)
-        decisions.append(replace(present, schedule=timeline.schedule))
-        peak, cost, workspace = timeline.peak, cost + timeline.cost, timeline.peak - graph.base_size
-        trained_later |= call.trained
-    return _Joined(decisions=decisions[::-1], peak=peak, cost=cost)
+def decide_together(home: NestedCalls, nests: Sequence[Nest], options: Options, whole: Whole) -> None:
+    """Decide a schedule for each call of some nests, and note the schedules with their calls.
+
+    Args:
+        home: the session's calls that ask for it; gets a warning where the budget can't be kept.
+        nests: all that share calls.
+        options: how to plan. A share is one of the highest peak of a nest. The time limit is for all calls.
+        whole: what a budget may be a share of.
+    """
+    calls = list(dict.fromkeys(call for nest in nests for call in nest.calls))
+    joint = _Joint(nests)
+    plain = joint.joined({call: _keeping_all(call.graph) for call in calls})
+    budget = min(call.budget for call in calls)
+    if options.is_share:
+        budget = parse_budget(options.budget, whole.grown(plain.peak))
+    found = _present(joint, calls, budget)
+    if found is None and home.n_decided == _MOST_TIMES:
+        home.warnings.once("changing", _CHANGING % format_bytes(budget))
+        return
+    if found is None:
+        home.n_decided += 1
+        found = plain if plain.peak <= budget else _best(joint, calls, budget, options)
+        if found.peak > budget:
+            n_calls = max(len(nest.calls) for nest in nests)
+            least = f"{found.peak} bytes ({format_bytes(found.peak)})"
+            home.warnings.once("together", _TOO_LITTLE % (n_calls, format_bytes(budget), least))
+    for call, decision in found.decisions.items():
+        home_of_call = call.home()
+        if home_of_call is not None:
+            home_of_call.renewed |= call.provisional or decision.schedule != call.schedule
+        call.decision = replace(decision, budget=budget, plain_peak=plain.peak)
+        call.provisional = False
+
+
+def _present(joint: _Joint, calls: Sequence[PlannedCall], budget: int) -> _Joined | None:
+    """The schedules that the calls follow now, if they will do."""
+    if any(call.provisional for call in calls):
+        return None
+    found = joint.joined({call: call.schedule for call in calls})
+    return found if found.peak <= budget else None
+
+
+def _best(joint: _Joint, calls: Sequence[PlannedCall], budget: int, options: Options) -> _Joined:
+    """The cheapest choice found within the budget; if there is none, one of the least peak found."""
+    seconds = max(_SHORTEST_S, options.time_limit / ((len(_LEVELS) + 2) * len(calls)))
+    each = replace(options, time_limit=seconds)
+
+    def solve(graph: DFGraph, room: int) -> Schedule | None:
+        problem = Problem(graph=graph, budget=room, time_limit=seconds, fixed_order=True)
+        run = partial(decide, graph, options=each, fixed_order=True, throw=False)
+        return decided_together(Ranks.of(options.process_group), problem, run).schedule
+
+    found = _least(joint, calls, seconds)
+    schedules: dict[PlannedCall, list[Schedule]] = {}
+    for call in calls:
+        graph = call.charged(found.decisions[call])
+        least, most = found.peaks[call], keep_all_peak(graph)
+        rooms = [int(least + level * (most - least)) for level in _LEVELS]
+        solved = [solve(graph, room) for room in rooms if room <= budget]
+        schedules[call] = [_keeping_all(call.graph), *(s for s in solved if s is not None)]
+    found = _relaxed(joint, found, schedules, budget)
+    for call in sorted(calls, key=lambda call: -found.peaks[call]):  # use up what is left of the budget
+        graph = call.charged(found.decisions[call])
+        schedule = solve(graph, found.peaks[call] + max(0, budget - found.peak))
+        if schedule is not None:
+            found = _relaxed(joint, found, {call: [schedule]}, budget)
+    return found
+
+
+def _relaxed(
+    joint: _Joint,
+    found: _Joined,
+    schedules: Mapping[PlannedCall, Sequence[Schedule]],
+    budget: int,
+) -> _Joined:
+    """Replace the schedule of one call after another by the one that saves most within the budget."""
+    while True:
+        tried = [
+            joint.joined({**found.choice, call: schedule})
+            for call, others in schedules.items()
+            for schedule in others
+            if schedule is not found.choice[call]
+        ]
+        better = [each for each in tried if each.peak <= budget and each.cost < found.cost]
+        if not better:
+            return found
+        found = min(better, key=lambda each: each.cost)
+
+
+def _least(joint: _Joint, calls: Sequence[PlannedCall], seconds: float) -> _Joined:
+    """Schedules of the least peak known: of each call alone, then with what other calls need meanwhile."""
+    found = joint.joined({call: call.schedule for call in calls})
+    for _ in range(2):
+        charged = {call: call.charged(found.decisions[call]) for call in calls}
+        least = {call: schedule_of(least_memory(graph, seconds)) for call, graph in charged.items()}
+        found = min(found, joint.joined(least), key=lambda each: each.peak)
+    return found
+
+
+def _keeping_all(graph: DFGraph) -> Schedule:
+    return Schedule.from_sequence(graph, range(graph.n_ops))
+
+
+class _Joint:
+    """Nests whose calls are simulated under choices of schedules; equal simulations run once."""
+
+    def __init__(self, nests: Sequence[Nest]) -> None:
+        self.nests = nests
+        self._known: dict[tuple[int, Decision], tuple[int, float, int]] = {}
+
+    def joined(self, choice: _Choice) -> _Joined:
+        """Simulate the calls of each nest from the last to the first, as workspace for those before it."""
+        decisions: dict[PlannedCall, Decision] = {}
+        peaks: dict[PlannedCall, int] = {}
+        highest, cost = 0, 0.0
+        for nest in self.nests:
+            trained_later: dict[int, int] = {}
+            workspace = 0
+            for call, values, is_inner in reversed([*zip(nest.calls, nest.values, nest.inner, strict=True)]):
+                decision = Decision(
+                    schedule=choice[call],
+                    values=values,
+                    besides=_besides(call, nest.calls),
+                    workspace=workspace,
+                    gradients=sum(trained_later.values()),
+                    is_inner=is_inner,
+                    n_calls=len(nest.calls),
+                )
+                peak, seconds, base = self._simulated(call, decision)
+                if peak > peaks.get(call, 0):
+                    decisions[call], peaks[call] = decision, peak
+                highest, cost, workspace = max(highest, peak), cost + seconds, peak - base
+                trained_later |= call.trained
+        return _Joined(choice=choice, decisions=decisions, peaks=peaks, peak=highest, cost=cost)
+
+    def _simulated(self, call: PlannedCall, decision: Decision) -> tuple[int, float, int]:
+        """Peak and cost of a call, and the bytes that it is charged with throughout."""
+        key = call.number, decision
+        if key not in self._known:
+            graph = call.charged(decision)
+            timeline = simulate(graph, decision.schedule)
+            self._known[key] = timeline.peak, timeline.cost, graph.base_size
+        return self._known[key]
 
 
 def _besides(call: PlannedCall, calls: Sequence[PlannedCall]) -> int:
-    """Bytes that the other calls hold throughout: batches, other models, parameters of unknown models."""
-    batches = sum(each.batch for each in calls if each is not call)
-    owned = {each.home: each.owned or 0 for each in calls}
+    """Bytes that the other calls hold throughout: batches, other models, parameters of unknown models.
+
+    And states of optimizers that its graph does not count.
+    """
+    batches = sum(each.batch for each in calls) - call.batch
+    owned = {each.home: (each.owned or 0) + each.optimizer_bytes + each.later_state for each in calls}
     models = sum(size for home, size in owned.items() if home != call.home)
     trained = {key: size for each in calls if each.owned is None for key, size in each.trained.items()}
-    return batches + models + sum(size for key, size in trained.items() if key not in call.trained)
+    further = sum(size for key, size in trained.items() if key not in call.trained)
+    return batches + models + further + call.later_state

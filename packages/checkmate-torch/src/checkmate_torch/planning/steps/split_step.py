@@ -20,7 +20,13 @@ from checkmate_torch.memory.plain_step import plain_step_of_graph
 from checkmate_torch.ops.sizes import planned_sizes, planning_for_present, present_sizes
 from checkmate_torch.planning.decide import LEAST_S, budget_bytes, decide_step, least_memory
 from checkmate_torch.planning.fusing import Fusing
-from checkmate_torch.planning.nested_calls.calls import Earlier, NestedCalls, PlannedCall
+from checkmate_torch.planning.nested_calls.calls import (
+    NestedCalls,
+    PlannedCall,
+    bytes_of_calls,
+    n_outstanding,
+)
+from checkmate_torch.planning.nested_calls.changing_sizes import ChangingSizes
 from checkmate_torch.planning.retain_graph import decide_for_repeats
 from checkmate_torch.planning.steps.stages import Captured, PricedStep, Step
 from checkmate_torch.private import Halves, Joint, graph_break
@@ -58,7 +64,6 @@ class SplitStep(Step):
         loss, continues = self.options.loss_bytes, graph_break(gm) is not None
         if continues or (loss is None and returns_loss(gm)):
             loss = 0
-        earlier = Earlier.beside(inputs)
         plain = plain_now = plain_step_of_graph(gm, inputs, loss=loss) if self.given is None else None
         shown = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
         if self.options.is_share and planned_sizes(shown) != present_sizes(shown):
@@ -66,16 +71,16 @@ class SplitStep(Step):
                 plain_now = plain_step_of_graph(gm, inputs, loss=loss)
         return Captured(
             inputs=inputs,
-            holdings=self._holdings(inputs, earlier),
+            holdings=self._holdings(inputs),
             plain=plain,
             plain_now=plain_now,
             loss=loss,
             continues=continues,
-            earlier=earlier,
+            is_inside=n_outstanding() > 0,
         )
 
-    def _holdings(self, inputs: Sequence[object], earlier: Earlier) -> ResidentBytes:
-        besides = {Kind.BUCKETS: bucket_bytes(), Kind.EARLIER_CALLS: earlier.size}
+    def _holdings(self, inputs: Sequence[object]) -> ResidentBytes:
+        besides = {Kind.BUCKETS: bucket_bytes()}
         if self.module is None:
             besides[Kind.EARLIER_GRADIENTS] = self.gradient_bytes
         holdings = ResidentBytes.of(self.module, inputs, self.options.fixed | besides)
@@ -92,14 +97,18 @@ class SplitStep(Step):
             None if plain is None else plain.peak_beside(bare.graph, bare.nodes, holdings.size)
             for plain in (captured.plain, captured.plain_now)
         ]
+        decision = self.calls.decision(traced.graph, traced.boundary, ChangingSizes.of(traced))
+        account = holdings.account(traced)
+        if decision is not None:
+            account = replace(account, fixed={**account.fixed, Kind.OTHER_CALLS: decision.besides})
         return PricedStep(
             captured=captured,
             traced=traced,
             holdings=holdings,
-            account=holdings.account(traced),
-            plain_peak=peaks[0],
+            account=account,
+            plain_peak=peaks[0] if decision is None else decision.plain_peak,
             peak_now=peaks[1],
-            decision=self.calls.decision(traced.graph, captured.earlier.depth),
+            decision=decision,
         )
 
     def _trace(self, joint: Joint, captured: Captured) -> TracedGraph:
@@ -114,21 +123,28 @@ class SplitStep(Step):
     def decide(self, step: PricedStep) -> Solution:
         """The best schedule within the budget, as far as the calls of the step are known.
 
-        A piece that others follow, and a call for which earlier calls leave no room, keep as little as
-        possible, until all calls of the step are known.
+        A piece that others follow, and a call between the two passes of others, keep as little as possible,
+        until all calls of the step are known.
         """
         captured = step.captured
         if self.given is not None:
             return self.given.solution(step.graph)
         if step.decision is not None:
-            return step.decision.solution(step.graph)
+            sizes = ChangingSizes.of(step.traced)
+            return step.decision.solution(step.graph, step.traced.boundary, sizes)
         if self.calls.backward_repeats and step.traced.boundary is not None and not captured.continues:
             return self._decide_for_repeats(step, step.traced.boundary)
-        if not captured.continues:
-            solution = self._decide_alone(step, throw=not captured.earlier.size)
-            if solution.schedule is not None:
-                return solution
-        return self._keep_least(step)
+        if self._is_provisional(step):
+            return self._keep_least(step)
+        return self._decide_alone(step, throw=True)
+
+    def _is_provisional(self, step: PricedStep) -> bool:
+        """Whether a call is one of several of a step that are not known yet, or need more than is known."""
+        known, captured = self.calls.find(step.graph), step.captured
+        is_nested = (
+            captured.continues or captured.is_inside or (known is not None and known.decision is not None)
+        )
+        return is_nested or any(call.provisional for call in self.calls.known)
 
     def _decide_alone(self, step: PricedStep, room: int | None = None, *, throw: bool) -> Solution:
         """The best schedule within the budget, or within a number of bytes, of several that are tried."""
@@ -148,18 +164,11 @@ class SplitStep(Step):
         return solution
 
     def _keep_least(self, step: PricedStep) -> Solution:
-        """The schedule of the least known peak, with a warning if that is above the budget."""
-        timeline = simulate(step.graph, schedule_of(least_memory(step.graph)))
+        """The schedule of the least peak that is soon found."""
+        timeline = simulate(step.graph, schedule_of(least_memory(step.graph, LEAST_S / 4)))
         budget = self._budget(step)
-        if timeline.peak > budget:
-            if self.options.strict:
-                return self._decide_alone(step, throw=True)
-            self.calls.warnings.once(
-                "first step",
-                f"the first step takes {format_bytes(timeline.peak)}, more than the budget of "
-                f"{format_bytes(budget)}: earlier calls keep {format_bytes(step.captured.earlier.size)} for "
-                "their backward passes. The next step is planned for all calls of this model together",
-            )
+        if timeline.peak > budget and self.options.strict:
+            return self._decide_alone(step, throw=True)
         problem = Problem(graph=step.graph, budget=max(budget, timeline.peak), fixed_order=True)
         return Solution.found(problem, timeline, solver="least-memory")
 
@@ -177,7 +186,7 @@ class SplitStep(Step):
         forward, backward = emit(step.traced, schedule, watch, kernels)
         if self.given is not None:
             return Halves(forward=forward, backward=backward)
-        call = self._planned_call(step, solution.problem.budget, schedule)
+        call = self.calls.noted(self._planned_call(step, solution.problem.budget, schedule))
         n_outputs = len(step.traced.forward_outputs)
         return Halves(
             forward=forward,
@@ -188,16 +197,16 @@ class SplitStep(Step):
 
     def _planned_call(self, step: PricedStep, budget: int, schedule: Schedule) -> PlannedCall:
         captured, holdings = step.captured, step.holdings
-        known_model = self.module is not None
         return PlannedCall(
-            traced=step.traced,
+            graph=step.graph,
+            boundary=step.traced.boundary,
+            sizes=ChangingSizes.of(step.traced),
             schedule=schedule,
-            depth=captured.earlier.depth,
-            earlier=captured.earlier.size,
-            batch=holdings.own_batch(captured.earlier.inputs),
+            batch=holdings.own_batch(bytes_of_calls(captured.inputs)),
             trained=holdings.trained,
-            owned=holdings.owned_bytes + self.options.optimizer_bytes if known_model else None,
+            owned=None if self.module is None else holdings.owned_bytes,
+            optimizer_bytes=self.options.optimizer_bytes,
             budget=budget,
-            provisional=captured.continues and step.decision is None,
+            provisional=step.decision is None and self._is_provisional(step),
             home=weakref.ref(self.calls),
         )

@@ -22,7 +22,7 @@ from checkmate_torch.memory.plain_step import PlainStep
 from checkmate_torch.optimizer.whole_step import StepGraph, without_late_reads
 from checkmate_torch.planning.decide import Whole
 from checkmate_torch.planning.fusing import Fusing, priced_with_chains
-from checkmate_torch.planning.nested_calls.calls import Decision, Earlier
+from checkmate_torch.planning.nested_calls.calls import Decision
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.step_plan import GivenSchedule
 from checkmate_torch.private import Halves, Joint
@@ -44,7 +44,7 @@ class Captured:
         plain_now: the same with the sizes of this call, where it is planned for larger ones, too.
         loss: bytes of the caller's loss; None = unknown, 0 = the graph computes it.
         continues: whether the graph ends at a graph break, so that others follow.
-        earlier: the calls whose backward passes are due.
+        is_inside: whether backward passes of earlier calls are due.
     """
 
     inputs: Sequence[object]
@@ -53,7 +53,7 @@ class Captured:
     plain_now: PlainStep | None = None
     loss: int | LossBytes | None = 0
     continues: bool = False
-    earlier: Earlier = field(default_factory=Earlier)
+    is_inside: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
