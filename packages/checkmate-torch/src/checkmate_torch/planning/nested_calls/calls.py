@@ -121,7 +121,7 @@ class PlannedCall:
 
     @property
     def is_dropped(self) -> bool:
-        """Whether the model was captured anew since, and not this call."""
+        """Whether the model was captured again since, and not this call."""
         home = self.home()
         return home is not None and self.generation < home.generation
 
@@ -161,7 +161,7 @@ class Nest:
         return kinds[0] == kinds[1] and all(n <= most for most, n in pairs)
 
     def replaces(self, other: Nest) -> bool:
-        """Whether another nest is this one before a model was captured anew, as far as can be seen."""
+        """Whether another nest is this one before a model was captured again, as far as can be seen."""
         homes = [[call.home() for call in nest.calls] for nest in (self, other)]
         return homes[0] == homes[1] and self.inner == other.inner and any(c.is_dropped for c in other.calls)
 
@@ -175,7 +175,7 @@ class NestedCalls:
         known: the calls so far.
         optimizer_bytes: bytes of optimizers' states, as far as the session knows.
         generation: how often all captured graphs were dropped.
-        renewed: whether plans are to be made again, because schedules were decided anew.
+        renewed: whether plans are to be made again, because schedules were decided again.
         backward_repeats: whether backward passes run more than once after one forward pass.
         n_decided: how often its calls were decided together with others.
         pending: the number of forward passes of each call whose backward passes have not run.
