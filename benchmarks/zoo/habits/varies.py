@@ -222,13 +222,13 @@ class _Decoder(nn.Module):
 
 @varying("a decoder called 11 times with growing inputs", 0.7)
 def growing_decoder(door: Door, ended: Ended) -> None:
-    model = _Decoder()
+    model = _Decoder().double()  # uses of a parameter are summed in another order, which Adam amplifies
     optimizer = adamw(model)
     run = door(model, optimizer)
     for _ in range(STEPS):
-        targets = torch.randn(32, 11, WIDTH)
+        targets = torch.randn(32, 11, WIDTH, dtype=torch.double)
         optimizer.zero_grad()
-        states = torch.zeros(32, 1, WIDTH)
+        states = torch.zeros(32, 1, WIDTH, dtype=torch.double)
         for _ in range(11):
             states = torch.cat([states, run(states)], 1)
         loss = square(states[:, 1:], targets)

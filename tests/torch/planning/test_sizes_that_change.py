@@ -212,3 +212,37 @@ def test_a_share_is_one_of_the_plain_step_in_plans_and_in_training() -> None:
     module(tokens).backward()
     budget = training.plans[-1].solution.problem.budget
     assert budget == pytest.approx(ahead.problem.budget, rel=0.01)
+
+
+class Deepens(nn.Module):
+    """Layers that are switched on later need more bytes for the same batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deep, self.first = False, nn.Linear(64, 64)
+        self.others = nn.Sequential(nn.Linear(64, 512), nn.Tanh(), nn.Linear(512, 64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x).sin()
+        return (self.others(x) if self.deep else x).square().mean()
+
+
+def test_a_graph_for_which_larger_sizes_do_not_fit_is_planned_for_those_of_the_call() -> None:
+    module = Deepens()
+    training = enable(module, 1_400_000, dynamic=True, **SETTINGS)
+    module(torch.ones(1024, 64)).backward()
+    module.zero_grad()
+    module.deep = True
+    module(torch.ones(32, 64)).backward()
+    assert len(training.plans) == 2
+
+
+def test_what_may_be_overwritten_does_not_depend_on_whether_sizes_may_change() -> None:
+    n_reused = []
+    for dynamic in (False, True):
+        module = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 16), nn.Sigmoid())
+        training = enable(module, "100%", dynamic=dynamic, **SETTINGS)
+        module(torch.ones(8, 16)).sum().backward()
+        graph = training.plans[-1].solution.problem.graph
+        n_reused.append(sum(len(op.reuses) for op in graph.ops))
+    assert n_reused[0] == n_reused[1] > 0

@@ -220,6 +220,7 @@ class NestedCalls:
             "trained",
             "owned",
             "optimizer_bytes",
+            "budget",
             "provisional",
             "generation",
         ):

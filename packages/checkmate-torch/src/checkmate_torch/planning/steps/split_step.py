@@ -97,7 +97,8 @@ class SplitStep(Step):
             None if plain is None else plain.peak_beside(bare.graph, bare.nodes, holdings.size)
             for plain in (captured.plain, captured.plain_now)
         ]
-        decision = self.calls.decision(traced.graph, traced.boundary, ChangingSizes.of(traced))
+        sizes = ChangingSizes.of(traced)
+        decision = self.calls.decision(traced.graph, traced.boundary, sizes)
         account = holdings.account(traced)
         if decision is not None:
             account = replace(account, fixed={**account.fixed, Kind.OTHER_CALLS: decision.besides})
@@ -108,6 +109,7 @@ class SplitStep(Step):
             account=account,
             plain_peak=peaks[0] if decision is None else decision.plain_peak,
             peak_now=peaks[1],
+            sizes=sizes,
             decision=decision,
         )
 
@@ -130,8 +132,7 @@ class SplitStep(Step):
         if self.given is not None:
             return self.given.solution(step.graph)
         if step.decision is not None:
-            sizes = ChangingSizes.of(step.traced)
-            return step.decision.solution(step.graph, step.traced.boundary, sizes)
+            return step.decision.solution(step.graph, step.traced.boundary, step.sizes)
         if self.calls.backward_repeats and step.traced.boundary is not None and not captured.continues:
             return self._decide_for_repeats(step, step.traced.boundary)
         if self._is_provisional(step):
@@ -186,7 +187,7 @@ class SplitStep(Step):
         forward, backward = emit(step.traced, schedule, watch, kernels)
         if self.given is not None:
             return Halves(forward=forward, backward=backward)
-        call = self.calls.noted(self._planned_call(step, solution.problem.budget, schedule))
+        call = self.calls.noted(self._planned_call(step, schedule))
         n_outputs = len(step.traced.forward_outputs)
         return Halves(
             forward=forward,
@@ -195,18 +196,18 @@ class SplitStep(Step):
             around_backward=lambda run: self.calls.noting_backward(call, run),
         )
 
-    def _planned_call(self, step: PricedStep, budget: int, schedule: Schedule) -> PlannedCall:
+    def _planned_call(self, step: PricedStep, schedule: Schedule) -> PlannedCall:
         captured, holdings = step.captured, step.holdings
         return PlannedCall(
             graph=step.graph,
             boundary=step.traced.boundary,
-            sizes=ChangingSizes.of(step.traced),
+            sizes=step.sizes,
             schedule=schedule,
             batch=holdings.own_batch(bytes_of_calls(captured.inputs)),
             trained=holdings.trained,
             owned=None if self.module is None else holdings.owned_bytes,
             optimizer_bytes=self.options.optimizer_bytes,
-            budget=budget,
+            budget=self._budget(step),
             provisional=step.decision is None and self._is_provisional(step),
             home=weakref.ref(self.calls),
         )

@@ -23,6 +23,7 @@ from checkmate_torch.optimizer.whole_step import StepGraph, without_late_reads
 from checkmate_torch.planning.decide import Whole
 from checkmate_torch.planning.fusing import Fusing, priced_with_chains
 from checkmate_torch.planning.nested_calls.calls import Decision
+from checkmate_torch.planning.nested_calls.changing_sizes import ChangingSizes
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.step_plan import GivenSchedule
 from checkmate_torch.private import Halves, Joint
@@ -69,6 +70,7 @@ class PricedStep:
         peak_now: the same with the sizes of this call.
         plain: PyTorch's own order, if it is not the base order.
         updates: the updates of the optimizer, if they are part of the graph.
+        sizes: those that may change from run to run.
         decision: made for this graph together with the other calls of its step, if there is one.
     """
 
@@ -80,6 +82,7 @@ class PricedStep:
     peak_now: int | None = None
     plain: PlainOrder | None = None
     updates: StepGraph | None = None
+    sizes: ChangingSizes = field(default_factory=ChangingSizes)
     decision: Decision | None = None
 
     @property
