@@ -70,12 +70,14 @@ def stopped(run: Callable[..., object], *args: object, **kwargs: object) -> Any:
     return None
 
 
-def captured_model(backend: Backend, **settings: Any) -> Callable[..., object]:
+def captured_model(backend: Backend, *, in_pieces: bool = False, **settings: Any) -> Callable[..., object]:
     """Capture the calls of a module, as :func:`captured` does; the callable gets the module first.
 
-    A loss that the model computes itself is the first output of the graph. Dynamo alone would return the
+    A loss that the model computes itself is the first output of the one graph. Dynamo alone would return the
     parts of new objects in the order in which the model makes them: those of a cache before the loss.
     """
+    if in_pieces:
+        return captured(plain_call, backend, in_pieces=True, **settings)
     run = captured(_loss_first, backend, **settings)
 
     def call(module: nn.Module, *args: object, **kwargs: object) -> object:
@@ -108,10 +110,10 @@ def captured(
 
     The callable raises :class:`NotOneGraphError` if the code can't be captured (``in_pieces`` allows several
     graphs, and Python code between them), :class:`TooManyPlansError` if it meets more than ``max_plans``
-    kinds of inputs, and any of Checkmate's errors that ``backend`` raises. ``dynamic`` means the same as
-    in :func:`torch.compile`; captures with the same ``label`` share what is known of changing sizes. The
-    callable holds ``function`` and ``backend``, and the compiled graphs are
-    dropped with it; Dynamo alone would keep all of that for ever.
+    kinds of inputs, and any of Checkmate's errors that ``backend`` raises. Where an op fails, the code runs
+    as it is, to raise its own error. ``dynamic`` means the same as in :func:`torch.compile`; captures with
+    the same ``label`` share what is known of changing sizes. The callable holds ``function`` and
+    ``backend``, and the compiled graphs are dropped with it; Dynamo alone would keep all of that for ever.
     """
     errors = capture_errors()
     methods = vars(logging.Logger).items()  # libraries add some that log a message once
@@ -142,9 +144,12 @@ def captured(
             ) from failure
         except errors.unsupported as failure:
             raise NotOneGraphError(
-                f"the model can't be captured as one graph: {_reason(failure)}\n"
-                "A budget for the whole step needs one graph: move that code out of forward"
+                f"the model can't be captured as one graph: {_reason(failure)}\n{_way_out(failure)}"
             ) from failure
+        except errors.code as error:
+            failed = error
+        function(*args, **kwargs)
+        raise UnsupportedModelError(f"the model runs, but can't be traced: {_reason(failed)}") from failed
 
     run.backend = backend  # type: ignore[attr-defined]  # it must live as long as this callable
     weakref.finalize(run, _forget_all, compilations).atexit = False
@@ -169,6 +174,16 @@ def _forget_all(compilations: set[Compilation]) -> None:
     for compilation in compilations:
         forget(compilation)
     compilations.clear()
+
+
+def _way_out(failure: Exception) -> str:
+    """How code that can't be captured as one graph may be changed."""
+    if "backwards hooks" in str(failure):
+        return (
+            "A backward hook can be one of a module around the planned one, as nn.Sequential(model). "
+            "Hooks of parameters and of outputs change no plan"
+        )
+    return "A budget for the whole step needs one graph: move that code out of forward"
 
 
 def _reason(failure: Exception) -> str:

@@ -54,6 +54,10 @@ _REPLACED = (
     "%s.compile() has replaced the planned calls of the module, so that the budget bounds nothing any more: "
     "lowering='inductor' compiles planned graphs"
 )
+_PIECES = (
+    "Until then its pieces are planned with one budget for all, and tensors of the code between them are not "
+    "bounded"
+)
 _NOTHING = (
     "Dynamo captured no part of the model, which runs as plain PyTorch, and the budget does not bound it: a "
     "graph break inside of a loop, or in a class of torch.nn, leaves all of that code out"
@@ -132,19 +136,38 @@ class PlannedTraining(Viewable):
         self._session.find_loss_bytes(model, args, kwargs)
         try:
             result = run_inside(model, self._captured(model), args, kwargs)
-        except (TooManyPlansError, NotOneGraphError, InfeasibleBudgetError) as error:
+        except NotOneGraphError as error:
+            if self.options.strict or self.given is not None or self._in_pieces:
+                raise
+            why = str(error)
+        except (TooManyPlansError, InfeasibleBudgetError) as error:
             if self._gives_way(error, model):
                 return self._planned(args, kwargs)
             return plain_call(model, *args, **kwargs)
-        if self._session.plans:
-            self._earlier = None
-        elif self._in_pieces:
-            self._session.warnings.once("nothing", _NOTHING)
+        else:
+            if self._session.plans:
+                self._earlier = None
+            elif self._in_pieces:
+                self._session.warnings.once("nothing", _NOTHING)
+            return result
+        return self._planned_in_pieces(why, args, kwargs)
+
+    def _planned_in_pieces(self, why: str, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Capture the model in pieces from this call on, unless the call fails: then it was at fault.
+
+        Raises:
+            Exception: what the model's own code raises, as in plain PyTorch.
+        """
+        whole, self._in_pieces, self._runs = self._runs, True, {}
+        try:
+            result = self._planned(args, kwargs)
+        except Exception:
+            self._in_pieces, self._runs = False, whole
+            raise
+        self._session.warnings.once("pieces", f"{why}. {_PIECES}")
         return result
 
-    def _gives_way(
-        self, error: TooManyPlansError | NotOneGraphError | InfeasibleBudgetError, model: nn.Module
-    ) -> bool:
+    def _gives_way(self, error: TooManyPlansError | InfeasibleBudgetError, model: nn.Module) -> bool:
         """Change how calls are planned after an error; False = this call can only run unplanned.
 
         Raises:
@@ -152,11 +175,6 @@ class PlannedTraining(Viewable):
         """
         if isinstance(error, TooManyPlansError):
             return self._make_room(error)
-        if isinstance(error, NotOneGraphError):
-            if self.options.strict or self.given is not None or self._in_pieces:
-                raise error
-            self._plan_pieces(error)
-            return True
         if not self.options.strict and (
             self._use_earlier_plans(error) or self._ignore_gradients(model, error)
         ):
@@ -174,15 +192,6 @@ class PlannedTraining(Viewable):
             "kinds", f"{error}. Calls with other kinds of inputs run unplanned, {self._excess()}"
         )
         return False
-
-    def _plan_pieces(self, error: NotOneGraphError) -> None:
-        """Let the next call capture the model in pieces."""
-        self._in_pieces, self._runs = True, {}
-        self._session.warnings.once(
-            "pieces",
-            f"{error}. Until then its pieces are planned with one budget for all, and tensors of the code "
-            "between them are not bounded",
-        )
 
     def _use_earlier_plans(self, error: InfeasibleBudgetError) -> bool:
         """Go back to plans that count too little, if any, because no others are within the budget."""

@@ -53,11 +53,13 @@ class CaptureErrors(NamedTuple):
         backend: the backend raised ``inner_exception``.
         limit: more graphs would be needed than are allowed.
         unsupported: the code can't be captured as one graph.
+        code: an op of the code failed on fake tensors.
     """
 
     backend: type[Any]
     limit: type[Exception]
     unsupported: tuple[type[Exception], ...]
+    code: type[Exception]
 
 
 class Compilation(NamedTuple):
@@ -72,9 +74,12 @@ class Compilation(NamedTuple):
 
 def capture_errors() -> CaptureErrors:
     """The classes of Dynamo's errors."""
-    from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, Unsupported, UserError
+    from torch._dynamo import exc
 
-    return CaptureErrors(BackendCompilerFailed, FailOnRecompileLimitHit, (Unsupported, UserError))
+    unsupported = exc.Unsupported, exc.UserError
+    return CaptureErrors(
+        exc.BackendCompilerFailed, exc.FailOnRecompileLimitHit, unsupported, exc.TorchRuntimeError
+    )
 
 
 def captured_whole(
@@ -93,6 +98,7 @@ def captured_whole(
     one kind of inputs, with Python code between them. ``label`` as in :func:`_with_own_code`.
     """
     logging.getLogger("torch._dynamo.convert_frame").addFilter(_is_news)  # the same filter is added once
+    logging.getLogger("torch._subclasses.fake_tensor").addFilter(_is_not_raised)
     _capture_unknown_momentum()
     run = _with_own_code(run, label)
     isolated = {"isolate_recompiles": True} if _ISOLATES else {}
@@ -179,6 +185,11 @@ def _with_own_code(run: Callable[..., object], label: str) -> Callable[..., obje
 def _is_news(record: logging.LogRecord) -> bool:
     """Whether Dynamo logs something that the caller of :func:`captured_whole` does not report."""
     return not (_capturing.get() and _names_limit(record))
+
+
+def _is_not_raised(record: logging.LogRecord) -> bool:
+    """Whether a record is of no error that the caller of :func:`captured_whole` gets anyway."""
+    return not (_capturing.get() and record.exc_info)
 
 
 def _names_limit(record: logging.LogRecord) -> bool:
