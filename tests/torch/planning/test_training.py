@@ -77,3 +77,11 @@ def test_a_backward_hook_is_named_with_the_way_out(caplog: pytest.LogCaptureFixt
     outer(x).sum().backward()
     assert seen
     assert len(training.plans) == 1
+
+
+def test_plans_that_are_taken_for_the_model_say_what_enable_does() -> None:
+    model = Checked()
+    training = enable(model, "100%")
+    with pytest.raises(AttributeError, match="enable changes the model in place: keep the model"):
+        training.train()  # type: ignore[attr-defined]
+    assert not hasattr(training, "parameters")

@@ -12,7 +12,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import GeneratorType
-from typing import cast
+from typing import TYPE_CHECKING, Never, cast
 
 import torch
 from torch import nn
@@ -110,6 +110,15 @@ class PlannedTraining(Viewable):
             return tuple(self._session.plans)
         return tuple(self._earlier[0].plans)
 
+    if not TYPE_CHECKING:  # to type checkers, attributes of a model are errors
+
+        def __getattr__(self, name: str) -> Never:
+            """Say that the model has the attributes of the model."""
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}. enable changes the model in "
+                "place: keep the model, and name the plans, training = checkmate.torch.enable(model, …)"
+            )
+
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Run the model's forward pass; plan first if inputs of this kind are new.
 
@@ -202,8 +211,8 @@ class PlannedTraining(Viewable):
         self._session.restore(generation)
         self._session.warnings.once(
             "infeasible",
-            "with the optimizer's state or with all calls of a step, no plan is within the budget: training "
-            f"goes on with the earlier plans, which count less. {error}",
+            "training goes on with plans that leave out the optimizer's state, or other calls of the step, "
+            f"and may exceed the budget by those bytes: with them no plan fits. Raise the budget. {error}",
         )
         return True
 
