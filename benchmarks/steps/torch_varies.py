@@ -13,6 +13,7 @@ import random
 import re
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
+from typing import Any
 from unittest import mock
 
 import torch
@@ -54,7 +55,7 @@ def measure(task: Row) -> Row:
     plain = _Run(habit, lambda model, _=None: model)
     budget = _budget(habit, plain.peaks)
     with Warned() as warned:
-        ours = _Run(habit, _door(budget, cache=True))
+        ours = _Run(habit, _door(budget, habit.reserve, cache=True))
     row: Row = {
         "budget": budget,
         "plain": plain.peaks,
@@ -115,7 +116,7 @@ def _least(habit: Varying, most: int) -> int:
     for _ in range(_TRIES):
         with Warned() as warned:
             try:
-                _Run(habit, _door(budget, cache=False), steps=_FIRST)
+                _Run(habit, _door(budget, habit.reserve, cache=False), steps=_FIRST)
                 least = None
             except Exception as failure:
                 least = least_named(failure)
@@ -129,9 +130,11 @@ def _least(habit: Varying, most: int) -> int:
     return budget
 
 
-def _door(budget: int | str, *, cache: bool) -> Door:
+def _door(budget: int | str, reserve: int, *, cache: bool) -> Door:
+    settings: dict[str, Any] = {"reserve": reserve, "cost_model": "flops", "cache": cache}
+
     def enabled(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> nn.Module:
-        checkmate_torch.enable(model, budget, optimizer=optimizer, cost_model="flops", cache=cache)
+        checkmate_torch.enable(model, budget, optimizer=optimizer, **settings)
         return model
 
     return enabled

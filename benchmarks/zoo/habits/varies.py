@@ -34,6 +34,9 @@ class Ended(Protocol):
         """Note the losses of the step, and the models, whose tensors are compared after the last step."""
 
 
+Loop = Callable[[Door, Ended], None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Varying:
     """A loop whose steps vary.
@@ -43,24 +46,24 @@ class Varying:
         budget: share of the largest plain peak, passed in bytes, or :data:`LEAST`; text, such as ``"50%"``,
             is passed as it is.
         changes: later steps that train other parameters than before, and so may have a new plan.
+        reserve: bytes that the loop itself holds beside the planned calls, as ``reserve=`` names them.
     """
 
-    loop: Callable[[Door, Ended], None]
+    loop: Loop
     budget: float | str
     changes: tuple[int, ...] = ()
+    reserve: int = 0
 
 
 VARYING: dict[str, Varying] = {}
 """Name → loop, in the order of the table."""
 
 
-def varying(
-    name: str, budget: float | str, *, changes: tuple[int, ...] = ()
-) -> Callable[[Callable[[Door, Ended], None]], Callable[[Door, Ended], None]]:
-    """Register a loop."""
+def varying(name: str, budget: float | str, **settings: Any) -> Callable[[Loop], Loop]:
+    """Register a loop; ``settings`` are further fields of :class:`Varying`."""
 
-    def register(loop: Callable[[Door, Ended], None]) -> Callable[[Door, Ended], None]:
-        VARYING[name] = Varying(loop=loop, budget=budget, changes=changes)
+    def register(loop: Loop) -> Loop:
+        VARYING[name] = Varying(loop=loop, budget=budget, **settings)
         return loop
 
     return register
@@ -289,6 +292,11 @@ def multi_crop(door: Door, ended: Ended) -> None:
         ended(student, teacher, losses=[loss])
 
 
+_STATE = torch.get_rng_state().nbytes
+_EMBEDDINGS = 64 * WIDTH * 4
+"""Bytes of the embeddings of a batch; their list, their concatenation and its gradient are held."""
+
+
 class _Encoder(nn.Module):
     """The mean state of each sequence."""
 
@@ -301,7 +309,11 @@ class _Encoder(nn.Module):
         return self.layers(x).mean(1)
 
 
-@varying("embeddings without gradients, then each chunk again (GradCache)", 0.5)
+@varying(
+    "embeddings without gradients, then each chunk again (GradCache)",
+    0.5,
+    reserve=5 * _STATE + 3 * _EMBEDDINGS,
+)
 def grad_cache(door: Door, ended: Ended) -> None:
     model = _Encoder()
     optimizer = adamw(model)
