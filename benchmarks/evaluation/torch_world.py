@@ -117,7 +117,7 @@ def _varies_line(row: Row) -> list[str]:
         f"{worst:.0%}",
         ", ".join(str(step + 1) for step in row["planned"]),
         f"{row['planning_s']:.0f}",
-        "equal bits" if not row["difference"] else f"{row['difference']:.0e}",
+        _cell(row["difference"], lambda x: f"{x:.0e}" if x else "equal bits") or "other",  # None = infinite
         str(len(row["warned"])),
         "yes" if not row["fails"] else f"no: {'; '.join(row['fails'])}",
     ]

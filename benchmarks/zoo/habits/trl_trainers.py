@@ -81,7 +81,7 @@ def _train(
     with tempfile.TemporaryDirectory() as folder:
         usual = {"output_dir": folder, "use_cpu": True, "bf16": False, "report_to": [], "disable_tqdm": True}
         loop = {"max_steps": STEPS, "per_device_train_batch_size": 8, "save_strategy": "no", "seed": 0}
-        rates = {"learning_rate": 1e-3, "adam_epsilon": 1e-3}  # a small one turns rounding into steps
+        rates = {"learning_rate": 1e-3, "adam_epsilon": 1e-3}  # as in varies.adamw
         arguments = config(**usual, **loop, **rates, gradient_checkpointing=False, **settings)
         made: Trainer = trainer(
             model=_llama(),

@@ -70,8 +70,8 @@ def varying(name: str, budget: float | str, **settings: Any) -> Callable[[Loop],
 
 
 def adamw(*models: nn.Module) -> Optimizer:
-    """The usual optimizer, with weight decay."""
-    return AdamW([p for model in models for p in model.parameters()], lr=1e-3, weight_decay=0.1)
+    """The usual optimizer, with weight decay; a smaller ``eps`` would turn rounding into steps."""
+    return AdamW([p for model in models for p in model.parameters()], lr=1e-3, eps=1e-3, weight_decay=0.1)
 
 
 class _Text(nn.Module):
@@ -425,7 +425,7 @@ def _in_place(key: nn.Parameter, query: nn.Parameter) -> None:
 
 def _moco(door: Door, ended: Ended, follow: Callable[[Any, Any], None]) -> None:
     model = _MoCo(follow)
-    optimizer = AdamW(model.query.parameters(), lr=1e-3)
+    optimizer = adamw(model.query)
     run = door(model, optimizer)
     for step in range(STEPS):
         x, _ = batch(step)
