@@ -38,7 +38,6 @@ from checkmate_torch.planning.planner import Planner
 from checkmate_torch.planning.step_plan import GivenSchedule, StepPlan
 from checkmate_torch.planning.steps.split_step import SplitStep
 from checkmate_torch.planning.trace_loss import trace_loss
-from checkmate_torch.running.emit import refusing_double_backward
 
 __all__ = ["Generation", "Session"]
 
@@ -114,7 +113,7 @@ class Session:
                 with planning_for_present():
                     call = planner(gm, example_inputs)
                     self._note_sizes(shown)
-        return refusing_double_backward(call)
+        return call
 
     def _note_sizes(self, inputs: Sequence[object]) -> None:
         """Note the sizes of a planned graph, which replace smaller ones that it covers."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -21,8 +22,10 @@ from torch._functorch._aot_autograd.descriptors import (
     TangentAOTInput,
 )
 from torch._guards import TracingContext
+from torch.autograd.graph import Node as AutogradNode
 from torch.fx import Graph, GraphModule
 from torch.fx.graph import _BoxedCodeGen
+from torch.utils._pytree import tree_leaves
 
 from checkmate import UnsupportedModelError
 from checkmate_torch.private.fakes import fake_mode_of
@@ -68,10 +71,15 @@ def _unchanged(run: Boxed) -> Boxed:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Halves:
-    """The two parts of a joint graph, and what wraps their code; ``backward`` is None if it never runs."""
+    """The two parts of a joint graph, and what wraps their code; ``backward`` is None if it never runs.
+
+    ``without`` gives the backward graph for a step in which some incoming gradients are absent, by their
+    numbers among the tangents. PyTorch passes zeros in their places.
+    """
 
     forward: GraphModule
     backward: GraphModule | None = None
+    without: Callable[[Sequence[int]], GraphModule] | None = None
     around_forward: Callable[[Boxed], Boxed] = _unchanged
     around_backward: Callable[[Boxed], Boxed] = _unchanged
 
@@ -82,7 +90,7 @@ def compile_joint(
     """Trace forward and backward pass of a captured graph as one, split that graph, and compile both parts.
 
     Ops that resample images stay one kernel each, as they are in eager PyTorch. A graph without a backward
-    pass is not split.
+    pass is not split. The backward pass can't be differentiated again, and raises an error that says so.
 
     Raises:
         UnsupportedModelError: if AOTAutograd asks about a nested region, for which it names no inputs.
@@ -97,9 +105,11 @@ def compile_joint(
             call: Callable[..., object] = compiler(gm, example_inputs)
     finally:
         own.split = None  # AOTAutograd keeps the compilers, which must not keep the batch
-    if (about := TracingContext.get().fw_metadata) is not None:
-        about.bw_donated_idxs = []  # None would mean "not collected", and be refused with retain_graph=True
-    return call
+    about = TracingContext.get().fw_metadata
+    if about is None or own.outputs is None:
+        return call
+    about.bw_donated_idxs = []  # None would mean "not collected", and be refused with retain_graph=True
+    return _noting_absent(call, about)
 
 
 class _Compilers:
@@ -109,6 +119,8 @@ class _Compilers:
         self.split: Callable[[Joint], Halves] | None = split
         self.around_forward: Callable[[Boxed], Boxed] = _unchanged
         self.around_backward: Callable[[Boxed], Boxed] = _unchanged
+        self.without: Callable[[Sequence[int]], GraphModule] | None = None
+        self.outputs: Sequence[int] | None = None  # those with a tangent, in order
 
     def partition(
         self,
@@ -125,13 +137,76 @@ class _Compilers:
         empty = _without_gradients(joint, num_fwd_outputs)
         halves = self.split(Joint(module=joint, n_primals=len(joint_inputs[0]), n_outputs=num_fwd_outputs))
         self.around_forward, self.around_backward = halves.around_forward, halves.around_backward
+        if halves.backward is not None:
+            self.without, self.outputs = halves.without, _outputs_with_tangents(joint, num_fwd_outputs)
         return halves.forward, halves.backward or empty
 
     def forward(self, gm: GraphModule, _inputs: Sequence[object]) -> Boxed:
         return self.around_forward(boxed_code(gm))
 
     def backward(self, gm: GraphModule, _inputs: Sequence[object]) -> Boxed:
-        return self.around_backward(boxed_code(gm))
+        run = boxed_code(gm)
+        if self.without is not None and self.outputs is not None:
+            run = _choosing(run, self.without, self.outputs)
+        return self.around_backward(run)
+
+
+def _outputs_with_tangents(joint: GraphModule, n_outputs: int) -> list[int]:
+    """For each tangent of a joint graph the forward output whose gradient it is."""
+    roles = list(joint.graph.output_node().meta["desc"])[:n_outputs]
+    inputs = (node.meta["desc"] for node in joint.graph.find_nodes(op="placeholder"))
+    return [roles.index(role.output) for role in inputs if isinstance(role, TangentAOTInput)]
+
+
+def _noting_absent(call: Callable[..., object], about: object) -> Callable[..., object]:
+    """A compiled call whose autograd node notes, when backward starts, which gradients are absent."""
+
+    def run(*args: object) -> object:
+        results = call(*args)
+        found = (x.grad_fn for x in tree_leaves(results) if isinstance(x, torch.Tensor))
+        nodes = (node for function in found if function is not None for node in _with_previous(function))
+        if (node := next((node for node in nodes if _is_of(node, about)), None)) is not None:
+            absent: list[bool] = []
+            node.absent = absent  # type: ignore[attr-defined]
+            node.register_prehook(partial(_note, absent))
+        return results
+
+    return run
+
+
+def _with_previous(function: AutogradNode) -> Iterator[AutogradNode]:
+    """A node, and those before it: an output that is a view comes one step after the compiled node."""
+    yield function
+    yield from (node for node, _ in function.next_functions if node is not None)
+
+
+def _is_of(node: AutogradNode, about: object) -> bool:
+    """Whether an autograd node is that of the compiled graph with this description."""
+    return getattr(getattr(node, "_forward_cls", None), "metadata", None) is about
+
+
+def _note(absent: list[bool], gradients: Sequence[torch.Tensor | None]) -> None:
+    if torch.is_grad_enabled():
+        raise UnsupportedModelError(
+            "create_graph=True asks for the gradient of a gradient, but a planned backward pass can't be "
+            "differentiated: for that step call disable(model), the .original of a compiled model, or the "
+            "model that was given to torch.compile"
+        )
+    absent[:] = [x is None for x in gradients]
+
+
+def _choosing(run: Boxed, without: Callable[[Sequence[int]], GraphModule], outputs: Sequence[int]) -> Boxed:
+    """A backward pass that runs the code for the incoming gradients that are present."""
+    codes: dict[tuple[int, ...], Boxed] = {(): run}
+
+    def chosen(args: list[object]) -> object:
+        noted = getattr(torch._C._current_autograd_node(), "absent", ())
+        absent = tuple(k for k, output in enumerate(outputs) if noted and noted[output])
+        if absent not in codes:
+            codes[absent] = boxed_code(without(absent))
+        return codes[absent](args)
+
+    return mark_boxed(chosen)
 
 
 def _without_gradients(joint: GraphModule, n_outputs: int) -> GraphModule:

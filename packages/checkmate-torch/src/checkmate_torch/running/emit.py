@@ -6,29 +6,27 @@ later, a node that does nothing uses the value until then. An op that reuses an 
 in place. A read uses the latest copy, and views are made again from it. A value that forward makes and
 backward uses is saved: it is an output of the forward graph and an input of the backward graph.
 
-A planned backward pass can't be differentiated again, and raises an error that says so.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from checkmate import Schedule, UnsupportedModelError, simulate
+from checkmate import Schedule, simulate
 from checkmate.framework import late_frees
 from checkmate_torch.ops.recompute_rules import as_copy
 from checkmate_torch.ops.sizes import is_symbol
-from checkmate_torch.ops.storages import tensors_in
 from checkmate_torch.private import SavedForBackwardsAOTOutput
 from checkmate_torch.running.fusing import FusedKernel
 from checkmate_torch.running.graph_writer import GraphWriter, ScheduledRun, Watch
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
-__all__ = ["emit", "emit_unbroken", "refusing_double_backward"]
+__all__ = ["emit", "emit_unbroken"]
 
 
 def emit(
@@ -148,25 +146,3 @@ def _saved_sources(
     tensors = [source for source, value in shown if isinstance(value, torch.Tensor)]
     sizes = [source for source, value in shown if isinstance(value, torch.SymInt)]
     return sorted(tensors, key=lambda s: bool(s.meta.get("saved_tensor_with_no_vc_check"))), sizes
-
-
-def refusing_double_backward(call: Callable[..., object]) -> Callable[..., object]:
-    """Wrap a call: its backward pass raises :class:`UnsupportedModelError` under ``create_graph=True``."""
-
-    def run(*args: object) -> object:
-        results = call(*args)
-        functions = (x.grad_fn for x in tensors_in(results) if x.grad_fn is not None)
-        if (function := next(functions, None)) is not None:
-            function.register_prehook(_refuse_if_differentiated)
-        return results
-
-    return run
-
-
-def _refuse_if_differentiated(_: object) -> None:
-    if torch.is_grad_enabled():
-        raise UnsupportedModelError(
-            "create_graph=True asks for the gradient of a gradient, but a planned backward pass can't be "
-            "differentiated: for that step call disable(model), the .original of a compiled model, or the "
-            "model that was given to torch.compile"
-        )

@@ -30,6 +30,7 @@ from checkmate_torch.planning.nested_calls.changing_sizes import ChangingSizes
 from checkmate_torch.planning.retain_graph import decide_for_repeats
 from checkmate_torch.planning.steps.stages import Captured, PricedStep, Step
 from checkmate_torch.private import Halves, Joint, graph_break
+from checkmate_torch.running.absent_gradients import without_absent
 from checkmate_torch.running.emit import emit
 from checkmate_torch.running.fusing import Fusion
 from checkmate_torch.tracing.joint_graph import trace_joint
@@ -185,13 +186,15 @@ class SplitStep(Step):
         watch = None if self.given is None else self.given.watch
         kernels = None if fusion is None else fusion.kernels
         forward, backward = emit(step.traced, schedule, watch, kernels)
+        without = partial(without_absent, step.traced, backward)
         if self.given is not None:
-            return Halves(forward=forward, backward=backward)
+            return Halves(forward=forward, backward=backward, without=without)
         call = self.calls.noted(self._planned_call(step, schedule))
         n_outputs = len(step.traced.forward_outputs)
         return Halves(
             forward=forward,
             backward=backward,
+            without=without,
             around_forward=lambda run: self.calls.noting(call, run, n_outputs),
             around_backward=lambda run: self.calls.noting_backward(call, run),
         )
