@@ -19,6 +19,7 @@ from checkmate.framework import Options
 from checkmate_torch.ops.device import refuse_graph_capture
 from checkmate_torch.private import (
     Compilation,
+    DataDependentError,
     capture_errors,
     captured_whole,
     current_compilation,
@@ -134,8 +135,11 @@ def captured(
             with nullcontext() if compilations else backend.options.planning("capturing the model"):
                 return captures(*args, **kwargs)
         except errors.backend as failure:
-            if isinstance(failure.inner_exception, CheckmateError):
-                raise failure.inner_exception.with_traceback(None) from None  # the frames are PyTorch's
+            inner = failure.inner_exception
+            if not in_pieces and isinstance(inner, (DataDependentError, errors.depends_on_data)):
+                raise _not_one_graph(inner) from None
+            if isinstance(inner, CheckmateError):
+                raise inner.with_traceback(None) from None  # the frames are PyTorch's
             raise
         except errors.limit as failure:
             raise TooManyPlansError(
@@ -143,9 +147,7 @@ def captured(
                 "pad them to few shapes, or raise max_plans"
             ) from failure
         except errors.unsupported as failure:
-            raise NotOneGraphError(
-                f"the model can't be captured as one graph: {_reason(failure)}\n{_way_out(failure)}"
-            ) from failure
+            raise _not_one_graph(failure) from failure
         except errors.code as error:
             failed = error
         function(*args, **kwargs)
@@ -174,6 +176,12 @@ def _forget_all(compilations: set[Compilation]) -> None:
     for compilation in compilations:
         forget(compilation)
     compilations.clear()
+
+
+def _not_one_graph(failure: Exception) -> NotOneGraphError:
+    return NotOneGraphError(
+        f"the model can't be captured as one graph: {_reason(failure)}\n{_way_out(failure)}"
+    )
 
 
 def _way_out(failure: Exception) -> str:

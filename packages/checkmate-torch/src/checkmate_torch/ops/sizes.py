@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.fx import Node
 
+from checkmate import UnsupportedModelError
 from checkmate_torch.private import (
     allowed_maximum,
     current_value,
@@ -62,7 +63,7 @@ def largest(size: int | torch.SymInt) -> int:
     """The size to plan for; no guard is added.
 
     Raises:
-        ValueError: if it depends on data and has no maximum.
+        UnsupportedModelError: if it depends on data and has no maximum.
     """
     if not isinstance(size, torch.SymInt):
         return size
@@ -77,7 +78,7 @@ def typical(value: object) -> object:
     """An argument to time an op with: for a symbol the largest number planned for, or 1 without maximum."""
     try:
         return largest(value) if isinstance(value, torch.SymInt) else value
-    except ValueError:
+    except UnsupportedModelError:
         return 1
 
 

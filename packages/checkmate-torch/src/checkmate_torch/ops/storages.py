@@ -61,13 +61,7 @@ def allocated_bytes(value: torch.Tensor) -> int:
     Raises:
         UnsupportedModelError: if its size depends on data.
     """
-    try:
-        size = bounded(value.untyped_storage().nbytes())
-    except ValueError as error:
-        raise UnsupportedModelError(
-            f"the size of a tensor depends on data ({error}), so that its bytes can't be planned: "
-            "bound it, torch._check(n <= most), or move that code out of the model"
-        ) from error
+    size = bounded(value.untyped_storage().nbytes())
     return rounded(size, value.device)
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "mark_boxed",
 ]
 
+_DATA = torch._C._autograd._get_data_attr  # type: ignore[attr-defined]
 Boxed = Callable[[list[object]], object]
 HOLDS_TANGENTS = not hasattr(torch.autograd.Function, "boxed_grads_call")
 """Whether incoming gradients are held to the end of the backward pass, as by PyTorch before 2.13."""
@@ -102,7 +103,7 @@ def compile_joint(
     config = torch._functorch.config.patch(donated_buffer=False)  # so that retain_graph=True works
     try:
         with config, _undecomposed("upsample_", "_upsample_"):
-            call: Callable[..., object] = compiler(gm, example_inputs)
+            call: Callable[..., object] = compiler(_copying_data(gm), example_inputs)
     finally:
         own.split = None  # AOTAutograd keeps the compilers, which must not keep the batch
     about = TracingContext.get().fw_metadata
@@ -110,6 +111,30 @@ def compile_joint(
         return call
     about.bw_donated_idxs = []  # None would mean "not collected", and be refused with retain_graph=True
     return _noting_absent(call, about)
+
+
+def _copying_data(gm: GraphModule) -> GraphModule:
+    """Copy into ``x.data`` where captured code assigns it: AOTAutograd takes no ``set_`` of an input."""
+    for module in (module for module in gm.modules() if isinstance(module, GraphModule)):
+        for node in module.graph.find_nodes(op="call_function", target=torch.Tensor.set_):
+            old, new = (getattr(x, "meta", {}).get("example_value") for x in node.args[:2])
+            if len(node.args) == 2 and _alike(old, new):
+                with module.graph.inserting_before(node):
+                    data = module.graph.call_function(_DATA, node.args[:1])
+                    copy = module.graph.call_method("copy_", (data, node.args[1]))
+                node.replace_all_uses_with(copy)
+                module.graph.erase_node(node)
+                module.recompile()
+    return gm
+
+
+def _alike(old: object, new: object) -> bool:
+    """Whether two tensors have the same shape, type and device."""
+    return (
+        isinstance(old, torch.Tensor)
+        and isinstance(new, torch.Tensor)
+        and ((old.shape, old.dtype, old.device) == (new.shape, new.dtype, new.device))
+    )
 
 
 class _Compilers:

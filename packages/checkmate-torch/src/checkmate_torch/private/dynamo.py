@@ -28,6 +28,7 @@ __all__ = [
     "graph_break",
     "graph_breaks",
     "in_place",
+    "inputs_of_modules",
     "is_captured",
     "is_chosen",
     "on_recompile_limit",
@@ -54,12 +55,14 @@ class CaptureErrors(NamedTuple):
         limit: more graphs would be needed than are allowed.
         unsupported: the code can't be captured as one graph.
         code: an op of the code failed on fake tensors.
+        depends_on_data: a size that depends on data would have to be known.
     """
 
     backend: type[Any]
     limit: type[Exception]
     unsupported: tuple[type[Exception], ...]
     code: type[Exception]
+    depends_on_data: type[Exception]
 
 
 class Compilation(NamedTuple):
@@ -75,10 +78,15 @@ class Compilation(NamedTuple):
 def capture_errors() -> CaptureErrors:
     """The classes of Dynamo's errors."""
     from torch._dynamo import exc
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode as DependsOnData
 
-    unsupported = exc.Unsupported, exc.UserError
+    unsupported = exc.Unsupported, exc.UserError, DependsOnData
     return CaptureErrors(
-        exc.BackendCompilerFailed, exc.FailOnRecompileLimitHit, unsupported, exc.TorchRuntimeError
+        exc.BackendCompilerFailed,
+        exc.FailOnRecompileLimitHit,
+        unsupported,
+        exc.TorchRuntimeError,
+        DependsOnData,
     )
 
 
@@ -287,6 +295,17 @@ def graph_break(gm: GraphModule) -> str | None:
     """The reason why a captured graph ends before the captured code does; None if it doesn't."""
     ended = getattr(gm, "compile_subgraph_reason", None)
     return str(ended.reason) if ended is not None and ended.graph_break else None
+
+
+def inputs_of_modules(gm: GraphModule) -> list[int]:
+    """The inputs of a captured graph, by number, that are attributes of modules not of torch.nn."""
+    found = []
+    for k, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+        kind = getattr(getattr(node.meta.get("grapharg"), "source", None), "guard_source", None)
+        kind = kind() if callable(kind) else kind  # a method before PyTorch 2.13
+        if kind is not None and kind.is_unspecialized_nn_module():
+            found += [] if kind.is_unspecialized_builtin_nn_module() else [k]
+    return found
 
 
 def graph_breaks() -> int:

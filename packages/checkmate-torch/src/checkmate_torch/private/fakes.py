@@ -14,6 +14,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from checkmate import UnsupportedModelError
+
 if TYPE_CHECKING:
     import sympy
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -25,6 +27,7 @@ _declared: WeakKeyDictionary[ShapeEnv, Mapping[sympy.Symbol, int]] = WeakKeyDict
 """The declared maxima of each capture."""
 
 __all__ = [
+    "DataDependentError",
     "FakeTensor",
     "FakeTensorMode",
     "TorchDispatchMode",
@@ -42,6 +45,10 @@ __all__ = [
     "untraced",
     "value_at",
 ]
+
+
+class DataDependentError(UnsupportedModelError):
+    """A size depends on data, and has no maximum."""
 
 
 class _Mode(FakeTensorMode):  # type: ignore[no-untyped-call]
@@ -124,7 +131,11 @@ def _finite(values: ValueRanges[Any]) -> int | None:
 
 
 def current_value(size: torch.SymInt, symbol: sympy.Symbol) -> int:
-    """The value of a symbol of a size in this call, without a guard; ValueError if it depends on data."""
+    """The value of a symbol of a size in this call, without a guard.
+
+    Raises:
+        DataDependentError: if it depends on data.
+    """
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     shapes = size.node.shape_env
@@ -132,7 +143,10 @@ def current_value(size: torch.SymInt, symbol: sympy.Symbol) -> int:
     try:
         return int(hint(symbol))
     except GuardOnDataDependentSymNode as error:
-        raise ValueError(f"{symbol} is not known before") from error
+        raise DataDependentError(
+            f"a size depends on data ({symbol} is not known before), so that bytes can't be planned: "
+            "bound it, torch._check(n <= most), or move that code out of the model"
+        ) from error
 
 
 def limit(size: torch.SymInt, symbol: sympy.Symbol, most: int) -> None:

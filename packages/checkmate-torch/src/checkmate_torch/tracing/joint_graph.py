@@ -38,7 +38,7 @@ from checkmate_torch.ops.recompute_rules import (
     writes,
 )
 from checkmate_torch.ops.storages import CUDA_GRANULE, allocated_bytes, shown_by, storage_key
-from checkmate_torch.private import HOLDS_TANGENTS, InputMutationAOTOutput, Joint, tree_leaves
+from checkmate_torch.private import HOLDS_TANGENTS, InputMutationAOTOutput, Joint, PlainAOTInput, tree_leaves
 from checkmate_torch.tracing.loss_bytes import LossBytes, loss_bytes
 from checkmate_torch.tracing.traced_graph import TracedGraph, ancestors
 
@@ -52,6 +52,7 @@ def trace_joint(
     reserve: int = 0,
     loss: int | LossBytes | None = None,
     name: str = "",
+    overwritten: Sequence[int] = (),
 ) -> TracedGraph:
     """Read a joint graph as a DFGraph that has yet to be priced: costs are 0.
 
@@ -64,11 +65,12 @@ def trace_joint(
         reserve: further bytes that the step holds throughout, e.g. optimizer state.
         loss: the bytes of the caller's loss, as far as known; see :mod:`checkmate_torch.tracing.loss_bytes`.
         name: name of the graph.
+        overwritten: further inputs, by number, that are overwritten before the backward pass.
 
     Raises:
         UnsupportedModelError: if a part of the graph can't be planned.
     """
-    builder = _Builder(joint, broken=not unbroken)
+    builder = _Builder(joint, overwritten, broken=not unbroken)
     builder.add_placeholders()
     for node in builder.forward:
         builder.add_node(node)
@@ -87,7 +89,7 @@ class _Builder:
     are resident to its end.
     """
 
-    def __init__(self, joint: Joint, *, broken: bool) -> None:
+    def __init__(self, joint: Joint, overwritten: Sequence[int], *, broken: bool) -> None:
         self.joint, self.broken = joint.module, broken
         correct_norms(self.joint)
         forget_running_statistics(self.joint)
@@ -115,6 +117,7 @@ class _Builder:
         self.in_backward = False
         self.user_outputs = self._user_outputs()
         self.overwritten: set[int] = set()
+        self.written_later = overwritten
         self.boundary: int | None = None
 
     def _split(self) -> tuple[list[Node], list[Node]]:
@@ -145,10 +148,11 @@ class _Builder:
         ]
 
     def _mutated_primals(self) -> set[Node]:
-        """Placeholders that the runtime overwrites right after forward, or the graph itself in backward."""
+        """Placeholders that are overwritten after forward: by the runtime, by other code, or in backward."""
         late = {arg for node in self.writes for arg in node.all_input_nodes}
         roles = self.output_roles if self.broken else ()
         mutated = [r.mutated_input for r in roles if isinstance(r, InputMutationAOTOutput)]
+        mutated += map(PlainAOTInput, self.written_later)
         return {p for p in self.primals if p in late or p.meta["desc"] in mutated}
 
     def add_placeholders(self) -> None:

@@ -29,7 +29,7 @@ from checkmate_torch.planning.nested_calls.calls import (
 from checkmate_torch.planning.nested_calls.changing_sizes import ChangingSizes
 from checkmate_torch.planning.retain_graph import decide_for_repeats
 from checkmate_torch.planning.steps.stages import Captured, PricedStep, Step
-from checkmate_torch.private import Halves, Joint, graph_break
+from checkmate_torch.private import Halves, Joint, graph_break, inputs_of_modules
 from checkmate_torch.running.absent_gradients import without_absent
 from checkmate_torch.running.emit import emit
 from checkmate_torch.running.fusing import Fusion
@@ -77,6 +77,7 @@ class SplitStep(Step):
             plain_now=plain_now,
             loss=loss,
             continues=continues,
+            buffers=_buffers(gm, inputs) if continues else (),
             is_inside=n_outstanding() > 0,
         )
 
@@ -120,6 +121,7 @@ class SplitStep(Step):
             reserve=captured.holdings.size,
             loss=captured.loss,
             name="" if self.module is None else self.module.__class__.__name__,  # of a proxy, too
+            overwritten=captured.buffers,
         )
         return replace(traced, graph=named(traced, captured.inputs, self.module))
 
@@ -214,3 +216,7 @@ class SplitStep(Step):
             provisional=step.decision is None and self._is_provisional(step),
             home=weakref.ref(self.calls),
         )
+
+
+def _buffers(gm: GraphModule, inputs: Sequence[object]) -> list[int]:
+    return [k for k in inputs_of_modules(gm) if not isinstance(inputs[k], nn.Parameter)]

@@ -45,6 +45,7 @@ class Captured:
         plain_now: the same with the sizes of this call, where it is planned for larger ones, too.
         loss: bytes of the caller's loss; None = unknown, 0 = the graph computes it.
         continues: whether the graph ends at a graph break, so that others follow.
+        buffers: the inputs, by number, that those may overwrite before the backward pass.
         is_inside: whether backward passes of earlier calls are due.
     """
 
@@ -54,6 +55,7 @@ class Captured:
     plain_now: PlainStep | None = None
     loss: int | LossBytes | None = 0
     continues: bool = False
+    buffers: Sequence[int] = ()
     is_inside: bool = False
 
 

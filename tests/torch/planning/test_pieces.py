@@ -1,0 +1,97 @@
+"""Models that one graph can't hold, because numbers depend on data, train in pieces as in eager PyTorch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from checkmate.torch import enable
+
+ROOMY = 2**40
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # Dynamo's own
+
+
+class Experts(nn.Module):
+    """Sorts tokens by their experts, each of which gets a slice whose size depends on data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(8, 3)
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, expert = self.gate(x).softmax(-1).max(-1)
+        order = expert.argsort(stable=True)
+        counts = torch.bincount(expert, minlength=3).tolist()
+        slices = x[order].split(counts)
+        y = torch.cat([run(part) for run, part in zip(self.experts, slices, strict=True)])
+        return torch.zeros_like(y).index_copy(0, order, y) * weight[:, None]
+
+
+class Contrast(nn.Module):
+    """Momentum contrast: a second network follows the first, and a queue is written where a pointer says."""
+
+    def __init__(self, *, assigns: bool) -> None:
+        super().__init__()
+        self.query, self.key = (nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)) for _ in range(2))
+        self.key.requires_grad_(False)
+        self.assigns = assigns
+        self.register_buffer("queue", torch.randn(4, 12))
+        self.register_buffer("pointer", torch.zeros(1, dtype=torch.long))
+
+    @torch.no_grad()
+    def keys(self, x: Tensor) -> Tensor:
+        for q, k in zip(self.query.parameters(), self.key.parameters(), strict=True):
+            if self.assigns:
+                k.data = k.data * 0.9 + q.data * 0.1
+            else:
+                k.data.mul_(0.9).add_(q.data, alpha=0.1)
+        return self.key(x)
+
+    @torch.no_grad()
+    def enqueue(self, keys: Tensor) -> None:
+        start = int(self.pointer)
+        self.queue[:, start : start + len(keys)] = keys.T
+        self.pointer[0] = (start + len(keys)) % 12
+
+    def forward(self, x: Tensor) -> Tensor:
+        queries, keys = self.query(x), self.keys(x)
+        scores = torch.cat([(queries * keys).sum(1, keepdim=True), queries @ self.queue.clone().detach()], 1)
+        self.enqueue(keys)
+        return functional.log_softmax(scores, 1)
+
+
+def _trained(make: Callable[[], nn.Module], *, planned: bool) -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = make()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    if planned:
+        training = enable(model, ROOMY, optimizer=optimizer)
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(torch.randn(6, 8)).square().mean().backward()
+        optimizer.step()
+    assert not planned or training.plans
+    return model.state_dict()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [Experts, lambda: Contrast(assigns=True), lambda: Contrast(assigns=False)],
+    ids=["experts", "assigned", "in place"],
+)
+def test_numbers_that_depend_on_data_split_a_model(
+    make: Callable[[], nn.Module], caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = _trained(make, planned=False)
+    with caplog.at_level(logging.WARNING, "checkmate_torch"):
+        ours = _trained(make, planned=True)
+    assert all(torch.equal(x, ours[name]) for name, x in plain.items())
+    (warning,) = [record for record in caplog.records if record.name.startswith("checkmate_torch")]
+    assert "can't be captured as one graph" in warning.getMessage()
