@@ -188,6 +188,27 @@ def test_an_assigned_forward_is_called_planned_and_does_not_recurse() -> None:
         assert seen
 
 
+def test_direct_calls_of_forward_are_planned() -> None:
+    model, x = Blocks(), torch.randn(8, 32)
+    plain = model.forward(x, scale=2.0)
+    training = enable(model, "8GiB", cost_model="flops")
+    planned = model.forward(x, scale=2.0)
+    assert torch.equal(plain, planned)
+    twin = copy.deepcopy(model)
+    twin.forward(x).backward()
+    assert [len(found.plans) for found in (training, planned_training(twin)) if found] == [1, 1]
+    hook = model.register_forward_hook(lambda *_: torch.zeros(()))
+    assert torch.equal(model.forward(x, scale=2.0), plain)
+    hook.remove()
+    inner = model.forward
+    model.forward = lambda *args: inner(*args) + 1
+    assert torch.equal(model.forward(x), plain / 2 + 1)
+    assert len(training.plans) == 1
+    gone = weakref.ref(twin)
+    del twin
+    assert gone() is None
+
+
 def test_batches_and_models_are_freed_with_their_last_reference() -> None:
     model, x = Blocks(), torch.randn(8, 32)
     training = enable(model, "8GiB", cost_model="flops")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
+from inspect import signature
 from typing import Any, Unpack, cast
 
+import torch
 from torch import nn
 
 from checkmate import Budget
@@ -14,7 +17,7 @@ from checkmate_torch.capture.arguments import check_module, check_trains
 from checkmate_torch.distributed.wrappers import inside_of
 from checkmate_torch.planning.options import Options, TrainingSettings
 from checkmate_torch.planning.training import PlannedTraining
-from checkmate_torch.private import in_place, original_of, set_in_place
+from checkmate_torch.private import has_hooks, in_place, is_captured, original_of, set_in_place
 
 __all__ = ["disable", "enable", "planned_training"]
 
@@ -27,9 +30,9 @@ def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingS
     """Let a model train within a byte budget, in place: same gradients, lower peak, least extra time.
 
     The model keeps its class, the signature of ``forward``, its methods, and what it saves; so trainers see
-    the model that they expect. Calls of the model with gradients follow the plan; calls of ``forward`` and of
-    parts of the model don't. A deep copy is enabled too, with plans of its own; a model that was saved and
-    loaded is not. Enabling a model again replaces the settings.
+    the model that they expect. Calls of the model with gradients follow the plan, those of ``forward`` too;
+    calls of other methods and of parts of the model don't. A deep copy is enabled too, with plans of its own;
+    a model that was saved and loaded is not. Enabling a model again replaces the settings.
 
     Args:
         model: any module. Of a ``DistributedDataParallel`` module, the module inside is enabled.
@@ -83,6 +86,7 @@ def disable(model: nn.Module) -> None:
     model = inside_of(model)
     _enabled.pop(model, None)
     vars(model).pop(_COPIES, None)
+    _restore_forward(model)
     if planned_training(model) is not None:
         set_in_place(model, None)
 
@@ -101,8 +105,46 @@ def _enable(model: nn.Module, options: Options) -> PlannedTraining:
     training = PlannedTraining(model, options, holds_model=False)
     set_in_place(model, training)
     vars(model)[_COPIES] = _Copies(model)
+    _restore_forward(model)
+    if not isinstance(model, torch.jit.ScriptModule):
+        vars(model)["forward"] = _Forward(model)
     _enabled[model] = training
     return training
+
+
+def _restore_forward(model: nn.Module) -> None:
+    if isinstance(ours := vars(model).get("forward"), _Forward):
+        del vars(model)["forward"]
+        if ours.own is not None:
+            vars(model)["forward"] = ours.own
+
+
+class _Forward:
+    """The attribute ``forward`` of an enabled model: direct calls of it are planned as calls of the model.
+
+    Where the model has hooks, which such a call leaves out, it runs as plain PyTorch, as it does within a
+    planned call, and within a function that was assigned in its place. In a pickle, the method of the class
+    takes its place.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model, self.own = weakref.ref(model), vars(model).get("forward")
+        self.__signature__ = signature(model.forward)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        model = cast("nn.Module", self._model())
+        own = self.own or partial(type(model).forward, model)
+        inside = torch.compiler.is_compiling() or is_captured() or vars(model).get("forward") is not self
+        if inside or has_hooks(model) or not torch.is_grad_enabled():
+            return own(*args, **kwargs)
+        return model(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        copied = memo.get(id(self._model()))
+        return self if copied is None else copied.forward
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._model(), "forward")
 
 
 class _Copies:

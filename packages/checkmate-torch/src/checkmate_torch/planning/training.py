@@ -27,7 +27,14 @@ from checkmate_torch.optimizer.state import on_steps
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.session import Generation, Session
 from checkmate_torch.planning.step_plan import GivenSchedule, StepPlan, Viewable
-from checkmate_torch.private import OVERLOOKS_FREEZING, in_place, is_captured, is_transformed, plain_call
+from checkmate_torch.private import (
+    OVERLOOKS_FREEZING,
+    in_place,
+    is_captured,
+    is_transformed,
+    plain_call,
+    unplanned_call,
+)
 
 __all__ = ["PlannedTraining"]
 
@@ -44,7 +51,7 @@ _WHY_A_BREAK = (
 )
 _NOT_CALLED = (
     "%s has stepped parameters of %s, but no call of that module was planned, so that the budget bounds "
-    "nothing: calls of its forward method and of its parts are not planned"
+    "nothing. Calls of its parts and of methods other than forward are not planned: enable those parts"
 )
 _TRANSFORMED = (
     "torch.func transforms this call of the model, which runs as plain PyTorch, and the budget does not "
@@ -140,7 +147,7 @@ class PlannedTraining(Viewable):
         model = self._live_model()
         if is_transformed():
             self._session.warnings.once("transformed", _TRANSFORMED)
-            return plain_call(model, *args, **kwargs)
+            return unplanned_call(model, *args, **kwargs)
         args = [iter(tuple(x)) if isinstance(x, GeneratorType) else x for x in args]  # Dynamo reads these
         self._session.find_loss_bytes(model, args, kwargs)
         try:
@@ -152,7 +159,7 @@ class PlannedTraining(Viewable):
         except (TooManyPlansError, InfeasibleBudgetError) as error:
             if self._gives_way(error, model):
                 return self._planned(args, kwargs)
-            return plain_call(model, *args, **kwargs)
+            return unplanned_call(model, *args, **kwargs)
         else:
             if self._session.plans:
                 self._earlier = None

@@ -27,6 +27,7 @@ __all__ = [
     "forget",
     "graph_break",
     "graph_breaks",
+    "has_hooks",
     "in_place",
     "inputs_of_modules",
     "is_captured",
@@ -37,6 +38,7 @@ __all__ = [
     "plain_call",
     "set_in_place",
     "splits_ddp_graphs",
+    "unplanned_call",
 ]
 
 
@@ -226,13 +228,28 @@ def on_recompile_limit(tell: Callable[[], None]) -> None:
 
 
 def is_captured() -> bool:
-    """Whether :func:`captured_whole` is capturing the calling code."""
+    """Whether :func:`captured_whole` is capturing the calling code, or a planned model's own code runs."""
     return _capturing.get()
 
 
 def plain_call(module: nn.Module, *args: object, **kwargs: object) -> object:
     """Call a module with its hooks, past any callable that replaces its calls in place."""
     return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+
+def unplanned_call(module: nn.Module, *args: object, **kwargs: object) -> object:
+    """As :func:`plain_call`, past any callable that replaces ``forward``, too."""
+    token = _capturing.set(True)
+    try:
+        return plain_call(module, *args, **kwargs)
+    finally:
+        _capturing.reset(token)
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a call of a module does more than its ``forward``."""
+    tables = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(module, name) for name in tables)
 
 
 def in_place(module: nn.Module) -> Callable[..., object] | None:
