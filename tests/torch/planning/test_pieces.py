@@ -1,4 +1,4 @@
-"""Models that one graph can't hold, because numbers depend on data, train in pieces as in eager PyTorch."""
+"""Models that one graph can't hold train in pieces, or as plain PyTorch, with its bits and one warning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from torch.nn import functional
 from checkmate.torch import enable
 
 ROOMY = 2**40
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # Dynamo's own
+pytestmark = [  # warnings that Dynamo itself causes
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
+]
 
 
 class Experts(nn.Module):
@@ -67,6 +70,39 @@ class Contrast(nn.Module):
         return functional.log_softmax(scores, 1)
 
 
+class Rerun(torch.autograd.Function):
+    """A checkpoint by hand: the backward pass runs a block again, and its backward pass inside."""
+
+    @staticmethod
+    def forward(ctx: Any, block: nn.Module, x: Tensor) -> Tensor:
+        ctx.block = block
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return block(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor | None]:
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            ctx.block(x).backward(gradient)
+        return None, x.grad
+
+
+class Checkpointed(nn.Module):
+    """Checkpoints its blocks by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for block in self.blocks:
+            x = Rerun.apply(block, x)
+        return x
+
+
 def _trained(make: Callable[[], nn.Module], *, planned: bool) -> dict[str, Any]:
     torch.manual_seed(0)
     model = make()
@@ -77,16 +113,16 @@ def _trained(make: Callable[[], nn.Module], *, planned: bool) -> dict[str, Any]:
         optimizer.zero_grad()
         model(torch.randn(6, 8)).square().mean().backward()
         optimizer.step()
-    assert not planned or training.plans
+    assert not planned or bool(training.plans) is not isinstance(model, Checkpointed)
     return model.state_dict()
 
 
 @pytest.mark.parametrize(
     "make",
-    [Experts, lambda: Contrast(assigns=True), lambda: Contrast(assigns=False)],
-    ids=["experts", "assigned", "in place"],
+    [Experts, lambda: Contrast(assigns=True), lambda: Contrast(assigns=False), Checkpointed],
+    ids=["experts", "assigned", "in place", "by hand"],
 )
-def test_numbers_that_depend_on_data_split_a_model(
+def test_what_is_no_one_graph_trains_as_before_with_one_warning(
     make: Callable[[], nn.Module], caplog: pytest.LogCaptureFixture
 ) -> None:
     plain = _trained(make, planned=False)

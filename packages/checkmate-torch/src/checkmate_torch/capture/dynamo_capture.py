@@ -6,6 +6,7 @@ Dynamo's errors are raised again in our words: where it failed, and the way out.
 from __future__ import annotations
 
 import logging
+import re
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -29,6 +30,7 @@ from checkmate_torch.private import (
 
 __all__ = ["NotOneGraphError", "Stop", "TooManyPlansError", "captured", "captured_model", "stopped"]
 
+_LIBRARIES = re.compile(r"[/\\\\](checkmate_torch|torch)[/\\\\]")
 _LEVELS = ("debug", "info", "warning", "error", "critical", "exception", "log")
 """Methods that log: a call of one is left out of the graph instead of breaking it."""
 
@@ -195,8 +197,9 @@ def _way_out(failure: Exception) -> str:
 
 
 def _reason(failure: Exception) -> str:
-    """The message of a Dynamo error, with the place in the code and the hints that name a setting."""
+    """The message of a Dynamo error, with the place in the user's code and the hints that name a setting."""
     lines = [line.strip() for line in str(failure).splitlines()]
     wanted = ("Explanation:", "Caused by:", "File ")
+    lines[1:] = [line for line in lines[1:] if not (line.startswith("File ") and _LIBRARIES.search(line))]
     kept = (line for line in lines[1:] if line.startswith(wanted) or "torch._dynamo.config." in line)
     return " ".join([*lines[:1], *kept])

@@ -62,12 +62,12 @@ _REPLACED = (
     "lowering='inductor' compiles planned graphs"
 )
 _PIECES = (
-    "Until then its pieces are planned with one budget for all, and tensors of the code between them are not "
+    ". Until then its pieces are planned with one budget for all, and tensors of the code between them are not "
     "bounded"
 )
 _NOTHING = (
-    "Dynamo captured no part of the model, which runs as plain PyTorch, and the budget does not bound it: a "
-    "graph break inside of a loop, or in a class of torch.nn, leaves all of that code out"
+    ", or enable parts of the model that can be captured. Until then all of it runs as plain PyTorch, and "
+    "the budget does not bound it. Leave out checkpoints by hand and reversible blocks: plans recompute"
 )
 
 
@@ -163,8 +163,6 @@ class PlannedTraining(Viewable):
         else:
             if self._session.plans:
                 self._earlier = None
-            elif self._in_pieces:
-                self._session.warnings.once("nothing", _NOTHING)
             return result
         return self._planned_in_pieces(why, args, kwargs)
 
@@ -180,7 +178,7 @@ class PlannedTraining(Viewable):
         except Exception:
             self._in_pieces, self._runs = False, whole
             raise
-        self._session.warnings.once("pieces", f"{why}. {_PIECES}")
+        self._session.warnings.once("pieces", why + (_PIECES if self._session.plans else _NOTHING))
         return result
 
     def _gives_way(self, error: TooManyPlansError | InfeasibleBudgetError, model: nn.Module) -> bool:
@@ -282,6 +280,8 @@ class PlannedTraining(Viewable):
         if not self._session.states.note(optimizer, set(map(id, model.parameters()))):
             return
         if not self._session.plans:
+            if self._in_pieces:
+                return  # which was said
             names = type(optimizer).__name__, type(model).__name__
             self._session.warnings.once("calls", _NOT_CALLED % names)
             return
