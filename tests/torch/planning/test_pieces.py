@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -131,3 +132,57 @@ def test_what_is_no_one_graph_trains_as_before_with_one_warning(
     assert all(torch.equal(x, ours[name]) for name, x in plain.items())
     (warning,) = [record for record in caplog.records if record.name.startswith("checkmate_torch")]
     assert "can't be captured as one graph" in warning.getMessage()
+
+
+class ChunkedLoss(torch.autograd.Function):
+    """Scores of a few rows at a time, written into a part of one buffer, which breaks the graph."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        buffer, sums = torch.empty(4, 8), torch.empty(len(x))
+        for start in range(0, len(x), 4):
+            rows = x[start : start + 4]
+            torch.mm(rows, weight.T, out=buffer[: len(rows), :6])
+            _sum(buffer[: len(rows), :6], sums[start : start + 4])
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        scores = gradient[:, None] * (x @ weight.T).softmax(1)
+        return scores @ weight, scores.T @ x
+
+
+def _sum(scores: Tensor, sums: Tensor) -> None:
+    sums.copy_(scores.logsumexp(1))
+
+
+class Scored(nn.Module):
+    """Ends in a loss in chunks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+        self.weight = nn.Parameter(torch.randn(6, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ChunkedLoss.apply(self.body(x), self.weight).mean()
+
+
+def test_pieces_around_a_loss_in_chunks_take_every_length() -> None:
+    torch.manual_seed(0)
+    model = Scored()
+    plain = copy.deepcopy(model)
+    training = enable(model, ROOMY)
+    plans = []
+    for length in (19, 17, 13, 18, 11, 14, 15):
+        x = torch.randn(length, 8)
+        for each in (model, plain):
+            each.zero_grad()
+            each(x).backward()
+        assert all(
+            torch.equal(p.grad, q.grad) for p, q in zip(model.parameters(), plain.parameters(), strict=True)
+        )
+        plans.append(training.plans)
+    assert plans[-1] == plans[3]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol, cast
 
+import torch
 from torch import nn
 from torch.fx import GraphModule
 
@@ -169,6 +170,8 @@ def _light(backend: Backend, compilations: set[Compilation]) -> Callable[..., ob
 
     def compile_graph(gm: GraphModule, example_inputs: Sequence[object]) -> object:
         compilations.add(current_compilation())
+        if not torch.is_grad_enabled():  # a piece inside of no_grad or of an autograd.Function
+            return gm.forward
         return planner(gm, example_inputs)
 
     return compile_graph

@@ -62,8 +62,8 @@ _REPLACED = (
     "lowering='inductor' compiles planned graphs"
 )
 _PIECES = (
-    ". Until then its pieces are planned with one budget for all, and tensors of the code between them are not "
-    "bounded"
+    ". Until then its pieces are planned with one budget for all, and tensors of the code between them are "
+    "not bounded"
 )
 _NOTHING = (
     ", or enable parts of the model that can be captured. Until then all of it runs as plain PyTorch, and "
