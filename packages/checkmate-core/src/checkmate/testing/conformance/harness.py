@@ -6,7 +6,6 @@ example for which it does, and shrinks it; pytest then prints the message withou
 
 from __future__ import annotations
 
-import itertools
 import sys
 import threading
 import time
@@ -89,10 +88,28 @@ def _say(_text: str) -> None:
     """Print a line of progress; does nothing outside of :class:`ManyExamples`."""
 
 
+def _shown(check: Callable[[_Example], None], count: int) -> Callable[[_Example], None]:
+    """The check, with lines of progress.
+
+    They are not part of the function that Hypothesis runs: its source decides which examples are drawn.
+    """
+    tried, said = 0, time.monotonic()
+
+    def shown(example: _Example) -> None:
+        nonlocal tried, said
+        tried += 1
+        if time.monotonic() - said > PROGRESS_S:
+            said = time.monotonic()
+            _say(f"example {tried} of up to {count}" if tried <= count else "it fails, and is made smaller")
+        check(example)
+
+    return shown
+
+
 def for_all(examples: st.SearchStrategy[_Example], check: Callable[[_Example], None], *, count: int) -> None:
     """Run ``check`` on ``count`` examples; fail the test with the message of the smallest that breaks it."""
     __tracebackhide__ = True
-    counter, said = itertools.count(1), time.monotonic()
+    check = _shown(check, count)
 
     @settings(
         max_examples=count,
@@ -105,15 +122,6 @@ def for_all(examples: st.SearchStrategy[_Example], check: Callable[[_Example], N
     )
     @given(example=examples)
     def every(example: Any) -> None:
-        nonlocal said
-        tried = next(counter)
-        if time.monotonic() - said > PROGRESS_S:
-            said = time.monotonic()
-            _say(
-                f"example {tried} of up to {count}"
-                if not messages
-                else "looking for a smaller failing example"
-            )
         try:
             check(example)
         except ConformanceError as error:
