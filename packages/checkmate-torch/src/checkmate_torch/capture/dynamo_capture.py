@@ -27,6 +27,7 @@ from checkmate_torch.private import (
     current_compilation,
     forget,
     plain_call,
+    unplanned,
 )
 
 __all__ = ["NotOneGraphError", "Stop", "TooManyPlansError", "captured", "captured_model", "stopped"]
@@ -153,7 +154,7 @@ def captured(
             raise _not_one_graph(failure) from failure
         except errors.code as error:
             failed = error
-        function(*args, **kwargs)
+        unplanned(function, *args, **kwargs)
         raise UnsupportedModelError(f"the model runs, but can't be traced: {_reason(failed)}") from failed
 
     run.backend = backend  # type: ignore[attr-defined]  # it must live as long as this callable

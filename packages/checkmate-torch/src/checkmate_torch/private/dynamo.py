@@ -38,6 +38,7 @@ __all__ = [
     "plain_call",
     "set_in_place",
     "splits_ddp_graphs",
+    "unplanned",
     "unplanned_call",
 ]
 
@@ -237,13 +238,18 @@ def plain_call(module: nn.Module, *args: object, **kwargs: object) -> object:
     return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
 
 
-def unplanned_call(module: nn.Module, *args: object, **kwargs: object) -> object:
-    """As :func:`plain_call`, past any callable that replaces ``forward``, too."""
+def unplanned(run: Callable[..., object], *args: object, **kwargs: object) -> object:
+    """Call a function; what it calls is not planned."""
     token = _capturing.set(True)
     try:
-        return plain_call(module, *args, **kwargs)
+        return run(*args, **kwargs)
     finally:
         _capturing.reset(token)
+
+
+def unplanned_call(module: nn.Module, *args: object, **kwargs: object) -> object:
+    """As :func:`plain_call`, past any callable that replaces ``forward``, too."""
+    return unplanned(plain_call, module, *args, **kwargs)
 
 
 def has_hooks(module: nn.Module) -> bool:
