@@ -64,6 +64,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         physical_limits.EXPERIMENT,
         *executed_batches.EXPERIMENTS,
         keras_world.EXPERIMENT,
+        keras_world.VARIES,
         first_step.EXPERIMENT,
         *peaks.EXPERIMENTS,
         *torch_details.EXPERIMENTS,

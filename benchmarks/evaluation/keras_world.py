@@ -1,4 +1,4 @@
-"""Networks of Keras and KerasHub trained by ``fit`` within a budget, beside stock Keras and ``keras.remat``.
+"""Networks of Keras and KerasHub within a budget, beside stock Keras and ``keras.remat``; steps that vary.
 
 Each network is a process of its own (``benchmarks/steps/keras_world.py``), which tries every way.
 """
@@ -10,10 +10,11 @@ from typing import Any
 
 from evaluation.experiment import Experiment
 from evaluation.results import Results, Row, Task
+from evaluation.torch_world import varies_markdown
 from pages import table
 from steps.process import LEAST, measured
 
-__all__ = ["EXPERIMENT"]
+__all__ = ["EXPERIMENT", "VARIES"]
 
 _LIMIT_S = 1500.0
 _CLOSE = 1e-5
@@ -47,6 +48,19 @@ def markdown(results: Results) -> str:
         if "failed" in found and not _is_refused(found)
     ]
     return "\n\n".join([_summary(results), table(head, lines), *(["\n".join(said)] if said else [])])
+
+
+def varies_tasks(quick: bool) -> Sequence[Task]:
+    """Each loop whose steps vary."""
+    from zoo.keras_varies import VARYING
+
+    tasks = [{"habit": name, "time_limit": 5.0} for name in VARYING]
+    return tasks[:1] if quick else tasks
+
+
+def varies_measure(task: Task) -> Mapping[str, Any]:
+    """New plans, seconds of planning, and the peak of each step of a loop."""
+    return measured("keras_varies", task, limit_s=_LIMIT_S)
 
 
 def _summary(results: Results) -> str:
@@ -131,4 +145,14 @@ EXPERIMENT = Experiment(
         *("tensorflow-cpu", "keras", "keras-hub", "numpy"),
     ),
     needs=("tensorflow", "keras_hub"),
+)
+VARIES = Experiment(
+    name="keras-varies",
+    title="Steps of Keras that vary",
+    about="loops of Keras whose steps vary: new plans, seconds of planning, and the peak of each step",
+    tasks=varies_tasks,
+    measure=varies_measure,
+    markdown=varies_markdown,
+    packages=EXPERIMENT.packages,
+    needs=("tensorflow",),
 )

@@ -26,19 +26,14 @@ from checkmate_torch.costs.meter import memory_meter
 from checkmate_torch.private import ProfilerEvent, profiler_is_running, start_profiler, stop_profiler
 from steps.process import Row, answer
 from steps.torch_habit import Arrays, Warned, alive_tensors, as_array, difference, least_named
+from steps.varies import FIRST, bounds, fails
 from zoo.habits import VARYING
 from zoo.habits.habit import Door, of
 from zoo.habits.varies import LEAST, STEPS, Varying
 
-__all__ = ["fails", "measure"]
+__all__ = ["measure"]
 
 _TRIES = 6
-_FIRST = 3
-"""Steps in which plans may be made whatever their sizes."""
-_PLANNING_S = 60.0
-_CLOSE = 1e-5
-_SHARE_OFF = 1.02
-"""A share is one of the plain peak as predicted, which may be off by this factor."""
 _NAMED = re.compile(r"least budget known to work .*?(\d+) bytes")
 
 
@@ -59,7 +54,7 @@ def measure(task: Row) -> Row:
     row: Row = {
         "budget": budget,
         "plain": plain.peaks,
-        "bounds": _bounds(budget, plain.peaks),
+        "bounds": bounds(budget, plain.peaks),
         "peaks": ours.peaks,
         "planned": [step for step, n in enumerate(ours.graphs) if n],
         "planning_s": max(0.0, sum(ours.seconds) - sum(plain.seconds)),
@@ -67,40 +62,6 @@ def measure(task: Row) -> Row:
         "warned": warned,
     }
     return row | {"fails": fails(row, habit.changes)}
-
-
-def fails(row: Row, changes: Iterable[int] = ()) -> list[str]:
-    """What does not hold.
-
-    Args:
-        row: of :func:`measure`.
-        changes: later steps that may have a new plan; besides those that need more than all before.
-    """
-    plain, peaks = row["plain"], row["peaks"]
-    new = [k for k in row["planned"] if k >= max(_FIRST, 1) and plain[k] <= max(plain[:k])]
-    new = [k for k in new if k not in changes]
-    over = [k for k in range(1, len(peaks)) if peaks[k] > row["bounds"][k]]
-    said = []
-    if new:
-        said.append(f"new plans in {len(new)} later steps")
-    if row["planning_s"] > _PLANNING_S:
-        said.append(f"{row['planning_s']:.0f} s of planning")
-    if peaks[0] > plain[0]:
-        said.append(f"first step {peaks[0] / plain[0] - 1:+.0%} over plain")
-    if over:
-        worst = max(peaks[k] / row["bounds"][k] for k in over)
-        said.append(f"{len(over)} steps over the budget, {worst - 1:+.1%}")
-    if row["difference"] > _CLOSE:
-        said.append(f"results differ by {row['difference']:.0e}")
-    return said
-
-
-def _bounds(budget: int | str, plain: list[int]) -> list[int]:
-    """The budget of each step in bytes; a share is one of the largest plain peak so far."""
-    if isinstance(budget, int):
-        return [budget] * len(plain)
-    share = float(budget.rstrip("%")) / 100 * _SHARE_OFF
-    return [int(share * max(plain[: k + 1])) for k in range(len(plain))]
 
 
 def _budget(habit: Varying, plain: list[int]) -> int | str:
@@ -116,7 +77,7 @@ def _least(habit: Varying, most: int) -> int:
     for _ in range(_TRIES):
         with Warned() as warned:
             try:
-                _Run(habit, _door(budget, habit.reserve, cache=False), steps=_FIRST)
+                _Run(habit, _door(budget, habit.reserve, cache=False), steps=FIRST)
                 least = None
             except Exception as failure:
                 least = least_named(failure)

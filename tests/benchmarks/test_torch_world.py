@@ -8,7 +8,7 @@ from evaluation.experiment import Experiment
 from evaluation.results import Results, Row, key_of
 from evaluation.torch_world import DOORS, EXPERIMENTS, HABITS, VARIES, WORLD
 from steps.process import LEAST, measured
-from steps.torch_varies import fails
+from steps.varies import fails
 
 OURS = {
     "plain_peak": 200 << 20,
