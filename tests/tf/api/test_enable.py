@@ -263,6 +263,50 @@ def test_missing_sample_weights_are_no_other_kind_of_batch() -> None:
     assert len(training.plans) == 1
 
 
+SIZES = (640, 480, 320, 200, 680)
+"""Batches in turn."""
+
+
+def in_turn(model: Model) -> State:
+    losses = {"loss": [float(model.train_on_batch(MANY[0][:n], MANY[1][:n])[0]) for n in SIZES]}
+    return losses, [v.numpy() for v in (*model.variables, *model.optimizer.variables)]
+
+
+def test_many_sizes_share_plans_that_give_the_same_bits_at_every_budget_and_stay_within_it() -> None:
+    """The third size brings a plan for all up to the largest, and one for half; a larger size one more."""
+    stock, whole, model = network(), network(), network()
+    enable(whole)
+    training = enable(model, "75%")
+    found = in_turn(model)
+    assert same(found, in_turn(whole))
+    np.testing.assert_allclose(found[0]["loss"], in_turn(stock)[0]["loss"], rtol=1e-5)
+    made = training.plans
+    for n in (*SIZES, 100, 321, 555, 679):
+        training.plan(MANY[0][:n], MANY[1][:n])
+    assert training.plans == made
+    budget = max(plan.solution.problem.budget for plan in training.plans)
+    for n in SIZES:
+        x, y = (tf.constant(part[:n]) for part in MANY)
+        with checkmate.tf2.memory_meter(model, model.optimizer, x, y) as meter:
+            model.train_on_batch(x, y)
+        assert meter.peak <= budget
+
+
+def test_a_step_that_must_know_its_sizes_has_a_plan_for_each() -> None:
+    class Counting(keras.Model):  # type: ignore[misc]
+        def train_step(self, data: Any) -> Any:
+            x, *_ = keras.utils.unpack_x_y_sample_weight(data)
+            return {"loss": tf.reduce_sum(self(x) ** 2), "seen": tf.constant(x.shape[0] + 0)}
+
+    inputs = keras.Input((64,))
+    model = Counting(inputs, layers.Dense(4)(inputs))
+    model.compile("sgd")
+    training = enable(model)
+    seen = [int(model.train_on_batch(X[:n], return_dict=True)["seen"]) for n in (80, 40, 20, 30, 80)]
+    assert seen == [80, 40, 20, 30, 80]
+    assert len(training.plans) == 4
+
+
 @pytest.fixture
 def functions_run_eagerly() -> Iterator[None]:
     tf.config.run_functions_eagerly(True)

@@ -159,6 +159,7 @@ class PlannedTraining(HasPlans[StepPlan]):
             self._options,
             optimizer=lambda: [v.value for v in model.optimizer.variables] if model.optimizer else [],
             least=self._step.least if self._step is not None else 0,
+            general=True,
         )
         self._train_function = model.train_function = _train_function(model, self._step)
 

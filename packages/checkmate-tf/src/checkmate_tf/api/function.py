@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import update_wrapper
@@ -22,7 +22,7 @@ from checkmate.report import Account, HasPlans
 from checkmate.units import format_bytes
 from checkmate_tf import private
 from checkmate_tf.api.bind import BoundStep, TracedFunction, as_written
-from checkmate_tf.capture.arguments import Signature
+from checkmate_tf.capture.arguments import Range, Signature
 from checkmate_tf.capture.function_capture import UnsupportedFunctionError
 from checkmate_tf.costs.events import other_profiler_runs
 from checkmate_tf.costs.meter import memory_meter
@@ -38,6 +38,8 @@ _MOST_KINDS = 32
 """The most plans kept, one for each kind of arguments; a plan of 600 ops takes 45 MiB of host memory."""
 _MANY_CONSTANTS = 5
 """A warning comes with this number of plans that differ only in Python values."""
+_MANY_SIZES = 3
+"""The number of sizes of a kind of arguments for which one step of open sizes is planned."""
 _log = logging.getLogger(__name__)
 
 
@@ -98,10 +100,13 @@ class PlannedFunction(HasPlans[StepPlan]):
         options: Options,
         optimizer: Callable[[], Iterable[tf.Variable]] = tuple,
         least: int = 0,
+        *,
+        general: bool = False,
     ) -> None:
         """Keep the settings; the function is traced at its first use.
 
         ``optimizer`` returns the variables of an optimizer's state, once they exist, for reports to name.
+        With ``general`` the function may be traced for tensors of open sizes, as Keras traces a step.
         """
         if isinstance(fn, type) or not callable(fn):
             raise TypeError(
@@ -119,6 +124,8 @@ class PlannedFunction(HasPlans[StepPlan]):
         self._optimizer = optimizer
         self.least = least
         self._ran_eagerly = False
+        self._general = general
+        self._alone: set[Hashable] = set()
         self._steps: dict[object, _Step] = {}
         self._uses = count()
         self._lock = threading.RLock()
@@ -170,6 +177,8 @@ class PlannedFunction(HasPlans[StepPlan]):
         with self._lock:
             step = self._steps.get(signature.key)
             if step is None or step.is_outdated(self.least):
+                step = self._covering(signature) or step
+            if step is None or step.is_outdated(self.least):
                 if step is None:
                     self._expect(signature)
                 with self._options.planning("tracing"):
@@ -178,6 +187,50 @@ class PlannedFunction(HasPlans[StepPlan]):
                 step = self._steps[signature.key] = self._with_room(signature, step)
             step.used = next(self._uses)
             return step
+
+    def _covering(self, signature: Signature) -> _Step | None:
+        """A step of open sizes that can run these arguments; None if each size has a step of its own.
+
+        It is planned when the third size comes, for sizes up to the largest of them.
+        """
+        kind, sizes = signature.kind, signature.sizes
+        if not self._general or kind in self._alone:
+            return None
+        if (found := self._known_to_cover(kind, sizes)) is not None:
+            return found
+        known = {key: step.bound.traced.signature for key, step in self._steps.items()}
+        seen = {other.sizes for other in known.values() if other.kind == kind}
+        seen |= {key.largest for other, key in self._ranges if other == kind}
+        wanted = Range.of({*seen, sizes}) if len({*seen, sizes}) >= _MANY_SIZES else None
+        if wanted is None:
+            return None
+        settings = {"budget": self.least} if self.least and wanted.largest in seen else {}
+        with self._options.planning("tracing"):
+            try:
+                self._plan_range(signature, wanted, settings)
+            except Exception as error:  # noqa: BLE001  # code of the user, which may need to know sizes
+                _log.info("each size is planned alone, as open sizes fail: %s", error)
+                self._alone.add(kind)
+        return self._known_to_cover(kind, sizes)
+
+    @property
+    def _ranges(self) -> list[tuple[Hashable, Range]]:
+        """The kinds and ranges of the steps of open sizes."""
+        return [key for key in self._steps if isinstance(key, tuple) and isinstance(key[-1], Range)]
+
+    def _known_to_cover(self, kind: Hashable, sizes: Sequence[int]) -> _Step | None:
+        """The known step of open sizes whose largest are next to these; None = there is none."""
+        keys = (key for key in self._ranges if key[0] == kind and key[1].covers(sizes))
+        steps = (step for key in keys if not (step := self._steps[key]).is_outdated(self.least))
+        return min(steps, key=lambda step: step.plan.plain_peak, default=None)
+
+    def _plan_range(self, signature: Signature, wanted: Range, settings: Mapping[str, Any]) -> None:
+        """Plan a step of open sizes, and one up to half of the sizes where it may recompute less."""
+        step = self._planned(signature, wanted, **settings)
+        self._expect(signature)
+        self._steps[signature.kind, wanted] = step
+        if step.plan.solution.overhead > 0 and wanted.largest != signature.sizes:
+            self._steps[signature.kind, wanted.half] = self._planned(signature, wanted.half, **settings)
 
     def _expect(self, signature: Signature) -> None:
         """Make room for a new kind of arguments, and warn of the fifth that differs only in constants."""
@@ -205,15 +258,16 @@ class PlannedFunction(HasPlans[StepPlan]):
         _log.warning("planned again with %s in reserve for bytes that are not counted", format_bytes(reserve))
         return found
 
-    def _planned(self, signature: Signature, **settings: Any) -> _Step:
+    def _planned(self, signature: Signature, wanted: Range | None = None, **settings: Any) -> _Step:
         if tf.distribute.has_strategy():
             raise UnsupportedFunctionError(
                 f"{type(tf.distribute.get_strategy()).__name__} runs a step on several devices, and a plan "
                 "is for one: build and train the model outside of strategy.scope()"
             )
-        function = self._concrete(signature)
+        function = self._concrete(signature, wanted)
+        largest = signature.with_sizes(wanted.largest) if wanted is not None else None
         with tf.init_scope():  # measured ops run now, even if the caller is being traced
-            plan, provisional = self._new_plan(function, self._planner(**settings))
+            plan, provisional = self._new_plan(function, self._planner(**settings), largest)
         if not self._steps and len(devices := devices_of(plan.traced.heavy)) > 1:
             _log.warning(
                 "ops of the step are placed on %s, and a plan is for one device: they run one after the "
@@ -225,12 +279,14 @@ class PlannedFunction(HasPlans[StepPlan]):
         bound = BoundStep(self._traced(signature, function, plan.step, plan.account), plan.program)
         return _Step(plan=plan, bound=bound, options=self._options, provisional=provisional)
 
-    def _new_plan(self, function: Any, planner: Planner) -> tuple[StepPlan, bool]:
+    def _new_plan(
+        self, function: Any, planner: Planner, largest: Sequence[tf.TensorSpec] | None
+    ) -> tuple[StepPlan, bool]:
         """The plan of a ``ConcreteFunction``, and whether it is provisional."""
         known = [step.plan for step in self._steps.values() if not step.provisional]
         known = [plan for plan in known if plan.step.reserve == planner.options.reserve]
         try:
-            plan = planner.plan(function, known, self.least)
+            plan = planner.plan(function, known, self.least, largest)
             if self._options.budget != AUTO:
                 self.least = max(self.least, plan.solution.problem.budget)
             return plan, False
@@ -241,16 +297,18 @@ class PlannedFunction(HasPlans[StepPlan]):
             "another profiler is running, so no op can be measured: costs are FLOPs, and workspaces "
             "are not counted, until the first step after it"
         )
-        return self._planner(cost_model="flops", workspaces=False).plan(function, known, self.least), True
+        planner = self._planner(cost_model="flops", workspaces=False)
+        return planner.plan(function, known, self.least, largest), True
 
     def _planner(self, **settings: Any) -> Planner:
         handles = {id(v.handle) for v in self._optimizer()}
         return Planner(options=replace(self._options, **settings), optimizer=handles)
 
-    def _concrete(self, signature: Signature) -> Any:
-        """The ``ConcreteFunction`` for a kind of arguments."""
+    def _concrete(self, signature: Signature, wanted: Range | None = None) -> Any:
+        """The ``ConcreteFunction`` for a kind of arguments, or for a range of sizes."""
+        specs = signature.specs if wanted is None else signature.with_sizes(wanted.sizes)
         traced = tf.function(lambda *tensors: signature.apply(self._fn, tensors), autograph=False)
-        return traced.get_concrete_function(*signature.specs)
+        return traced.get_concrete_function(*specs)
 
     def _traced(
         self, signature: Signature, function: Any, step: PricedStep, account: Account

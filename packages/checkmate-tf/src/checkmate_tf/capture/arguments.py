@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from checkmate_tf.capture.specs import spec_of
 
-__all__ = ["Signature"]
+__all__ = ["Range", "Signature"]
 
 _TENSORS = (
     *(tf.Tensor, tf.SparseTensor, tf.RaggedTensor),
@@ -70,6 +70,22 @@ class Signature:
         pairs = zip(self.constants, self.key[2], other.key[2], strict=True)
         return [constant for constant, our, their in pairs if our != their]
 
+    @property
+    def kind(self) -> Hashable:
+        """Equal for calls that differ at most in sizes."""
+        structure, specs, constants = self.key
+        return structure, tuple((spec.shape.rank, spec.dtype) for spec in specs), constants
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of all tensors, one after the other."""
+        return tuple(size for spec in self.specs for size in spec.shape)
+
+    def with_sizes(self, sizes: Sequence[int | None]) -> tuple[tf.TensorSpec, ...]:
+        """The specs with other sizes; None = any."""
+        rest = iter(sizes)
+        return tuple(tf.TensorSpec([next(rest) for _ in spec.shape], spec.dtype) for spec in self.specs)
+
     def apply(self, fn: Callable[..., Any], tensors: Sequence[Any]) -> Any:
         """Call a function with these tensors and the constants."""
         given = iter(tensors)
@@ -79,6 +95,43 @@ class Signature:
         ]
         args, kwargs = tf.nest.pack_sequence_as(self.structure, leaves)
         return fn(*args, **kwargs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Sizes of the tensors of a call that one plan is made for.
+
+    Attributes:
+        largest: the largest sizes.
+        open: the numbers of the sizes that may be smaller.
+    """
+
+    largest: tuple[int, ...]
+    open: frozenset[int]
+
+    @classmethod
+    def of(cls, seen: Collection[tuple[int, ...]]) -> Self | None:
+        """The range of all sizes seen; None unless one of them is the largest in each dimension."""
+        columns = list(zip(*seen, strict=True))
+        largest = tuple(map(max, columns))
+        differ = frozenset(k for k, column in enumerate(columns) if len(set(column)) > 1)
+        return cls(largest=largest, open=differ) if largest in seen else None
+
+    def covers(self, sizes: Sequence[int]) -> bool:
+        """Whether it contains these sizes."""
+        pairs = enumerate(zip(sizes, self.largest, strict=True))
+        return all(size == most or (k in self.open and size < most) for k, (size, most) in pairs)
+
+    @property
+    def half(self) -> Range:
+        """The range up to half of the open sizes."""
+        largest = (size // 2 if k in self.open else size for k, size in enumerate(self.largest))
+        return Range(largest=tuple(largest), open=self.open)
+
+    @property
+    def sizes(self) -> list[int | None]:
+        """The sizes, None where they are open."""
+        return [None if k in self.open else size for k, size in enumerate(self.largest)]
 
 
 def _tensor(leaf: object) -> object:

@@ -10,7 +10,7 @@ ops.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -53,6 +53,8 @@ class Captured:
         outputs: the tensors that it returns, flat.
         branches: name of an op → its branches.
         loops: name of a loop → its condition and its body.
+        specs: the shapes and dtypes of the arguments that the step takes, which may be open where ``inputs``
+            have the largest sizes; None if they are those of ``inputs``.
     """
 
     graph: Any
@@ -63,6 +65,7 @@ class Captured:
     outputs: tuple[tf.Tensor, ...]
     branches: Mapping[str, tuple[Captured, ...]]
     loops: Mapping[str, Loop[Captured]]
+    specs: tuple[tf.TensorSpec, ...] | None = None
 
     @property
     def arguments(self) -> tuple[tf.Tensor, ...]:
@@ -83,8 +86,8 @@ class Captured:
         return own + sum(function.constants for function in inside)
 
 
-def capture(function: Any) -> Captured:
-    """Read a ``ConcreteFunction`` whose arguments have known shapes.
+def capture(function: Any, largest: Sequence[tf.TensorSpec] | None = None) -> Captured:
+    """Read a ``ConcreteFunction`` whose arguments have known shapes, or sizes up to those of ``largest``.
 
     Raises:
         UnsupportedFunctionError: if an op belongs to the control flow of TensorFlow 1.
@@ -102,10 +105,18 @@ def capture(function: Any) -> Captured:
         outputs=[t.name for t in function.outputs],
         must_run=must_run,
         shapes=partial(private.traced_shapes, graph),
+        sizes={t.op.name: spec.shape for t, spec in zip(graph.inputs, largest or (), strict=False)},
+        general=largest is not None,
     )
     library = {f.signature.name: f for f in definition.library.function}
     captured = tuple(function.captured_inputs)
-    return replace(_captured(base, source, library), captured=captured, variables=tuple(graph.variables))
+    open_specs = [tf.TensorSpec(t.shape, t.dtype) for t in graph.inputs[: len(largest or ())]]
+    return replace(
+        _captured(base, source, library),
+        captured=captured,
+        variables=tuple(graph.variables),
+        specs=tuple(open_specs) if largest is not None else None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -119,6 +130,8 @@ class _Source:
         outputs: names of the tensors that are returned.
         must_run: names of the nodes that must run although no node reads them.
         shapes: name of a node → shapes of its outputs that the trace knows; empty if it knows none.
+        sizes: name of a placeholder → its shape, where that of ``inputs`` is open.
+        general: whether it runs on tensors of several sizes, so that shapes are no constants.
     """
 
     nodes: Mapping[str, Any]
@@ -127,6 +140,8 @@ class _Source:
     outputs: Sequence[str]
     must_run: Sequence[str]
     shapes: Callable[[str], Sequence[tf.TensorShape]] = lambda name: ()
+    sizes: Mapping[str, tf.TensorShape] = field(default_factory=dict)
+    general: bool = False
 
 
 def _captured(base: Any, source: _Source, library: Mapping[str, Any]) -> Captured:
@@ -143,7 +158,7 @@ def _captured(base: Any, source: _Source, library: Mapping[str, Any]) -> Capture
                 results = [tensors[_tensor(text)] for text in node.input]
                 ops[name] = [t.op for t in results]
             else:
-                made = _shape(base, node, tensors) or [_emitted(base, node, source, tensors, ops)]
+                made = _shape(base, node, tensors, source) or [_emitted(base, node, source, tensors, ops)]
                 results = list(_results(made, library))
                 ops[name] = made[:1]  # its own name may differ: names are unique
                 every.extend(made)
@@ -158,8 +173,8 @@ def _captured(base: Any, source: _Source, library: Mapping[str, Any]) -> Capture
         captured=(),
         variables=(),
         outputs=outputs,
-        branches={op.name: tuple(_branches(op, library)) for op in every if has_branches(op.type)},
-        loops={op.name: _loop(op, library) for op in every if op.type in LOOPS},
+        branches={op.name: tuple(_branches(op, library, source)) for op in every if has_branches(op.type)},
+        loops={op.name: _loop(op, library, source) for op in every if op.type in LOOPS},
     )
 
 
@@ -202,16 +217,19 @@ def _is_unchanged(body: Any, k: int) -> bool:
     return bool(text == body.signature.input_arg[k].name)
 
 
-def _branches(op: tf.Operation, library: Mapping[str, Any]) -> Iterator[Captured]:
+def _branches(op: tf.Operation, library: Mapping[str, Any], caller: _Source) -> Iterator[Captured]:
     for function in branch_functions(op.type, op.node_def):
-        yield _called(op, function.name, branch_arguments(op.inputs), library)
+        yield _called(op, function.name, branch_arguments(op.inputs), library, caller)
 
 
-def _loop(op: tf.Operation, library: Mapping[str, Any]) -> Loop[Captured]:
-    return Loop(*(_called(op, function.name, loop_arguments(op), library) for function in loop_functions(op)))
+def _loop(op: tf.Operation, library: Mapping[str, Any], caller: _Source) -> Loop[Captured]:
+    given = loop_arguments(op)
+    return Loop(*(_called(op, f.name, given, library, caller) for f in loop_functions(op)))
 
 
-def _called(op: tf.Operation, name: str, given: Sequence[tf.Tensor], library: Mapping[str, Any]) -> Captured:
+def _called(
+    op: tf.Operation, name: str, given: Sequence[tf.Tensor], library: Mapping[str, Any], caller: _Source
+) -> Captured:
     """A function that an op calls with arguments like the ``given`` tensors, from its ``FunctionDef``."""
     function = library[name]
     base = private.FuncGraph(function.signature.name)
@@ -224,8 +242,11 @@ def _called(op: tf.Operation, name: str, given: Sequence[tf.Tensor], library: Ma
         inputs=dict(zip(arguments, given, strict=True)),
         outputs=[names[function.ret[arg.name]] for arg in function.signature.output_arg],
         must_run=sorted(function.control_ret.values()),
+        general=caller.general,
     )
-    return _captured(base, source, library)
+    captured = _captured(base, source, library)
+    specs = tuple(tf.TensorSpec(None, t.dtype) for t in given) if caller.general else None
+    return replace(captured, specs=specs)
 
 
 def _in_order(nodes: Mapping[str, Any], traced: Sequence[str], keep: Iterable[str]) -> list[str]:
@@ -277,8 +298,10 @@ def _refuse(node: Any) -> None:
         )
 
 
-def _shape(base: Any, node: Any, tensors: Mapping[str, tf.Tensor]) -> list[tf.Operation]:
+def _shape(base: Any, node: Any, tensors: Mapping[str, tf.Tensor], source: _Source) -> list[tf.Operation]:
     """Constants that replace an op that reads only known shapes, so that no tensor is held for it."""
+    if source.general and node.op != "VariableShape":
+        return []
     read = [tensors[_tensor(text)] for text in node.input if not text.startswith("^")]
     if node.op == "VariableShape":
         shapes = [spec.shape for spec in private.resource_specs(read[0])] or [tf.TensorShape(None)]
@@ -303,7 +326,8 @@ def _emitted(
     """A node of a ``GraphDef`` in the graph ``base``."""
     if (argument := source.inputs.get(node.name)) is not None:
         with base.as_default():
-            placeholder = tf.compat.v1.placeholder(argument.dtype, argument.shape, name=node.name)
+            shape = source.sizes.get(node.name, argument.shape)
+            placeholder = tf.compat.v1.placeholder(argument.dtype, shape, name=node.name)
         private.copy_handle_data(argument, placeholder)
         return placeholder.op
     data = [_tensor(text) for text in node.input if not text.startswith("^")]
@@ -324,6 +348,9 @@ def _emitted(
         for t, shape in zip(op.outputs, source.shapes(node.name), strict=False):
             if t.shape.is_compatible_with(shape):
                 t.set_shape(shape)
+        if node.op == "BroadcastGradientArgs":  # axes, of which there are at most as many as dimensions
+            for t in op.outputs:
+                t.set_shape([max(i.shape[0] or 0 for i in op.inputs)])
         if (reserve := reserve_shape(op)) is not None:
             op.outputs[-1].set_shape(reserve)
     return op

@@ -119,6 +119,14 @@ def _static_value(tensor: tf.Tensor) -> Any:
     if tensor.op.type == "ShapeN":  # get_static_value knows Shape, not ShapeN
         shape = tensor.op.inputs[tensor.value_index].shape
         return np.array(shape) if shape.is_fully_defined() else None
+    if tensor.op.type == "BroadcastGradientArgs":
+        shapes = [_static_value(t) for t in tensor.op.inputs]
+        known = all(shape is not None for shape in shapes)
+        return (
+            tf.raw_ops.BroadcastGradientArgs(s0=shapes[0], s1=shapes[1])[tensor.value_index].numpy()
+            if known
+            else None
+        )
     return tf.get_static_value(tensor)
 
 

@@ -5,11 +5,13 @@ function ↦ captured ↦ traced graph ↦ priced step ↦ solution ↦ schedule
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from checkmate_tf.capture.function_capture import capture
+import tensorflow as tf
+
+from checkmate_tf.capture.function_capture import UnsupportedFunctionError, capture
 from checkmate_tf.planning.decide import Decision, PlainStep, budget_bytes
 from checkmate_tf.planning.options import Options
 from checkmate_tf.planning.priced_step import PricedStep, price_step
@@ -35,8 +37,14 @@ class Planner:
         """The priced step that :meth:`plan` would solve for a ``ConcreteFunction``; raises its errors."""
         return price_step(self._trace(function), self.options, self.optimizer)
 
-    def plan(self, function: Any, known: Iterable[StepPlan] = (), least: int = 0) -> StepPlan:
-        """The plan of a ``ConcreteFunction`` whose arguments have known shapes.
+    def plan(
+        self,
+        function: Any,
+        known: Iterable[StepPlan] = (),
+        least: int = 0,
+        largest: Sequence[tf.TensorSpec] | None = None,
+    ) -> StepPlan:
+        """The plan of a ``ConcreteFunction`` whose arguments have known shapes, or shapes up to ``largest``.
 
         Of the ``known`` plans, the nearest one of the same step on larger tensors saves to measure ops, and
         its schedule saves to solve, unless it recomputes in vain. The budget is at least ``least`` bytes.
@@ -46,7 +54,9 @@ class Planner:
             InfeasibleBudgetError: if no schedule was found; names a budget that works.
             UnsupportedFunctionError: if the function can't be planned.
         """
-        traced = self._trace(function)
+        traced = self._trace(function, largest)
+        if largest is not None and any(traced.uncounted):
+            raise UnsupportedFunctionError("some bytes can be counted for known sizes only")
         larger = [plan for plan in known if is_smaller(traced, plan.traced)]
         if larger:
             nearest = min(larger, key=lambda plan: plan.plain_peak)
@@ -60,8 +70,8 @@ class Planner:
         budget = max(budget_bytes(self.options, step, plain), least)
         return Decision(step=step, plain=plain, budget=budget, options=self.options)
 
-    def _trace(self, function: Any) -> TracedGraph:
+    def _trace(self, function: Any, largest: Sequence[tf.TensorSpec] | None = None) -> TracedGraph:
         self.options.report("rewriting the graph")
-        captured = capture(function)
+        captured = capture(function, largest)
         self.options.report("reading the graph")
         return trace(captured)

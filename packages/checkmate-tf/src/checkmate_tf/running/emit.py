@@ -66,7 +66,7 @@ def _function(captured: Captured, program: Program, attributes: dict[str, bool])
         names[:] = writer.write()  # TensorFlow may trace twice
         return [writer.tensor(v) for v in program.outputs]
 
-    specs = [tf.TensorSpec(t.shape, t.dtype) for t in captured.arguments]
+    specs = captured.specs or [tf.TensorSpec(t.shape, t.dtype) for t in captured.arguments]
     function = tf.function(replay, autograph=False, experimental_attributes=attributes)
     return Replay(function=function.get_concrete_function(*specs), names=names)
 
