@@ -6,10 +6,10 @@ Dynamo's errors are raised again in our words: where it failed, and the way out.
 from __future__ import annotations
 
 import logging
-import re
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import torch
@@ -32,7 +32,8 @@ from checkmate_torch.private import (
 
 __all__ = ["NotOneGraphError", "Stop", "TooManyPlansError", "captured", "captured_model", "stopped"]
 
-_LIBRARIES = re.compile(r"[/\\\\](checkmate_torch|torch)[/\\\\]")
+_LIBRARIES = tuple(f'File "{path}' for path in (*torch.__path__, Path(__file__).parents[1]))
+"""How lines of Dynamo's errors begin that name a place in PyTorch or in this package."""
 _LEVELS = ("debug", "info", "warning", "error", "critical", "exception", "log")
 """Methods that log: a call of one is left out of the graph instead of breaking it."""
 
@@ -204,6 +205,6 @@ def _reason(failure: Exception) -> str:
     """The message of a Dynamo error, with the place in the user's code and the hints that name a setting."""
     lines = [line.strip() for line in str(failure).splitlines()]
     wanted = ("Explanation:", "Caused by:", "File ")
-    lines[1:] = [line for line in lines[1:] if not (line.startswith("File ") and _LIBRARIES.search(line))]
+    lines[1:] = [line for line in lines[1:] if not line.startswith(_LIBRARIES)]
     kept = (line for line in lines[1:] if line.startswith(wanted) or "torch._dynamo.config." in line)
     return " ".join([*lines[:1], *kept])
