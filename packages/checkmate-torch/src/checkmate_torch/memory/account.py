@@ -82,10 +82,6 @@ class ResidentBytes:
             if isinstance(x, nn.Parameter) and x.requires_grad
         }
 
-    def own_batch(self, of_others: int) -> int:
-        """Bytes of the batch, less ``of_others``, the bytes of inputs that other calls keep."""
-        return max(0, sum(map(allocated_bytes, self.batch)) - of_others)
-
     def allocated(self) -> tuple[torch.device, int]:
         """The device of the step, and the bytes that the step has allocated there before it starts."""
         device = next((x.device for x in self.given.values() if x.dim()), _CPU)

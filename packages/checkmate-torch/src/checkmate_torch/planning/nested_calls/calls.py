@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
-from typing import cast
+from typing import Self, cast
 
 import torch
 
@@ -24,7 +24,7 @@ from checkmate_torch.planning.nested_calls.changing_sizes import ChangingSizes
 from checkmate_torch.planning.options import Warnings
 from checkmate_torch.private import Boxed, WeakStorage, mark_boxed, storage_id
 
-__all__ = ["Decision", "Nest", "NestedCalls", "PlannedCall", "bytes_of_calls", "n_outstanding"]
+__all__ = ["Decision", "Nest", "NestedCalls", "PlannedCall", "n_outstanding"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class PlannedCall:
         boundary: the op between the two passes.
         sizes: those that may change from run to run.
         schedule: of its graph.
-        batch: bytes of its inputs that no other call makes.
+        batch: positions of the batch among the arguments of its forward pass.
         trained: storage → bytes of the trained parameters in its graph.
         owned: bytes of the model's parameters and other tensors, with all of which its graph is charged; None
             = the model is unknown.
@@ -108,7 +108,7 @@ class PlannedCall:
     boundary: int | None
     sizes: ChangingSizes
     schedule: Schedule
-    batch: int
+    batch: Sequence[int]
     trained: Mapping[int, int]
     owned: int | None
     optimizer_bytes: int
@@ -143,21 +143,36 @@ class Nest:
     Attributes:
         calls: in the order of their forward passes.
         values: for each, the values of its sizes that may change.
+        batches: for each, bytes of the inputs of the others that are not its own, and that no call has made.
         inner: for each, whether its outputs are inputs of a later one, so that no loss reads them.
     """
 
     calls: tuple[PlannedCall, ...]
     values: tuple[tuple[int, ...], ...]
+    batches: tuple[int, ...]
     inner: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, runs: Sequence[_Run]) -> Self:
+        """The nest that some runs are."""
+        made = set().union(*(run.made for run in runs))
+        batches = [{key: size for key, size in run.batch.items() if key not in made} for run in runs]
+        together = {key: size for batch in batches for key, size in batch.items()}
+        return cls(
+            calls=tuple(run.call for run in runs),
+            values=tuple(run.values for run in runs),
+            batches=tuple(sum(together.values()) - sum(batch.values()) for batch in batches),
+            inner=(*(run.is_inner for run in runs[:-1]), False),
+        )
 
     def is_alive(self) -> bool:
         """Whether the sessions of all its calls exist."""
         return all(call.home() is not None for call in self.calls)
 
     def covers(self, other: Nest) -> bool:
-        """Whether another nest has the same calls, and no larger sizes."""
+        """Whether another nest has the same calls, no larger sizes, and no larger batches."""
         kinds = [(nest.calls, nest.inner, [*map(len, nest.values)]) for nest in (self, other)]
-        pairs = zip(chain(*self.values), chain(*other.values), strict=False)
+        pairs = zip(chain(self.batches, *self.values), chain(other.batches, *other.values), strict=False)
         return kinds[0] == kinds[1] and all(n <= most for most, n in pairs)
 
     def replaces(self, other: Nest) -> bool:
@@ -296,17 +311,14 @@ def n_outstanding() -> int:
     return _process.n_due()
 
 
-def bytes_of_calls(inputs: Iterable[object]) -> int:
-    """Bytes of the tensors among some inputs that planned calls of this step have made."""
-    return _process.made_bytes(inputs)
-
-
 class _Run:
     """One run of a call: the tensors that its forward pass returns and keeps, held weakly."""
 
-    def __init__(self, call: PlannedCall) -> None:
+    def __init__(self, call: PlannedCall, inputs: Sequence[object]) -> None:
         self.call = call
-        self.values: tuple[int, ...] = ()
+        self.values = call.sizes.values(inputs)
+        self.batch = {key: s.nbytes() for key, s in _storages(inputs[k] for k in call.batch).items()}
+        self.made: Set[int] = frozenset()
         self.outputs: list[WeakStorage] = []
         self.kept: list[WeakStorage] = []
         self.is_inner = False
@@ -315,7 +327,7 @@ class _Run:
         """Whether it still keeps tensors for its backward pass."""
         return any(not storage.is_gone() for storage in self.kept)
 
-    def made(self) -> set[int]:
+    def live_outputs(self) -> set[int]:
         """The storages of its outputs that still exist."""
         return {storage.key for storage in self.outputs if not storage.is_gone()}
 
@@ -343,22 +355,15 @@ class _Process:
         self.due[:] = [run for run in self.due if run.is_due()]
         return len(self.due)
 
-    def made_bytes(self, inputs: Iterable[object]) -> int:
-        """As :func:`bytes_of_calls`."""
-        storages = _storages(inputs)
-        made = set().union(*(run.made() for run in self.runs))
-        return sum(storage.nbytes() for key, storage in storages.items() if key in made)
-
     def start(self, call: PlannedCall, inputs: Sequence[object]) -> _Run:
         """Note that a call starts inside of those whose backward passes are due."""
-        run, outer = _Run(call), list(self.due) if self.n_due() else []
-        run.values = call.sizes.values(inputs)
+        run, outer = _Run(call, inputs), list(self.due) if self.n_due() else []
         if not outer:
             self.finish_step()
             self.chains.append([run])
             return run
         keys = _storages(inputs).keys()
-        read = [each for each in self.runs if not keys.isdisjoint(each.made())]
+        read = [each for each in self.runs if not keys.isdisjoint(each.live_outputs())]
         for each in read:
             each.is_inner = True
         if self.chains and self.chains[-1] == outer:  # the present nest gets longer
@@ -371,6 +376,7 @@ class _Process:
     def end(self, run: _Run, outputs: Iterable[object], kept: Sequence[object]) -> None:
         """Note what the forward pass of a call returns, and what it keeps for its backward pass."""
         run.outputs, run.kept = _weakly(outputs), _weakly(kept)
+        run.made = {storage.key for storage in run.outputs}
         self.runs.append(run)
         if kept:
             self.due.append(run)
@@ -378,10 +384,8 @@ class _Process:
     def finish_step(self) -> None:
         """Note the nests of the step that has ended."""
         for runs in self.chains:
-            calls = tuple(run.call for run in runs)
-            inner = (*(run.is_inner for run in runs[:-1]), False)
-            nest = Nest(calls=calls, values=tuple(run.values for run in runs), inner=inner)
-            if (len(calls) > 1 or calls[0].provisional) and not any(n.covers(nest) for n in self.nests):
+            nest = Nest.of(runs)
+            if (len(runs) > 1 or runs[0].call.provisional) and not any(n.covers(nest) for n in self.nests):
                 for nests in (self.nests, self.waiting):
                     nests[:] = [n for n in nests if not nest.covers(n) and not nest.replaces(n)] + [nest]
         self.runs.clear()

@@ -180,11 +180,12 @@ class _Joint:
         for nest in self.nests:
             trained_later: dict[int, int] = {}
             workspace = 0
-            for call, values, is_inner in reversed([*zip(nest.calls, nest.values, nest.inner, strict=True)]):
+            runs = zip(nest.calls, nest.values, nest.batches, nest.inner, strict=True)
+            for call, values, batches, is_inner in reversed([*runs]):
                 decision = Decision(
                     schedule=choice[call],
                     values=values,
-                    besides=_besides(call, nest.calls),
+                    besides=batches + _besides(call, nest.calls),
                     workspace=workspace,
                     gradients=sum(trained_later.values()),
                     is_inner=is_inner,
@@ -208,13 +209,12 @@ class _Joint:
 
 
 def _besides(call: PlannedCall, calls: Sequence[PlannedCall]) -> int:
-    """Bytes that the other calls hold throughout: batches, other models, parameters of unknown models.
+    """Bytes that the other calls hold throughout besides batches: other models, parameters of unknown models.
 
     And states of optimizers that its graph does not count.
     """
-    batches = sum(each.batch for each in calls) - call.batch
     owned = {each.home: (each.owned or 0) + each.optimizer_bytes + each.later_state for each in calls}
     models = sum(size for home, size in owned.items() if home != call.home)
     trained = {key: size for each in calls if each.owned is None for key, size in each.trained.items()}
     further = sum(size for key, size in trained.items() if key not in call.trained)
-    return batches + models + further + call.later_state
+    return models + further + call.later_state

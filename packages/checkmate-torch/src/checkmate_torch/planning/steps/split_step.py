@@ -23,7 +23,6 @@ from checkmate_torch.planning.fusing import Fusing
 from checkmate_torch.planning.nested_calls.calls import (
     NestedCalls,
     PlannedCall,
-    bytes_of_calls,
     n_outstanding,
 )
 from checkmate_torch.planning.nested_calls.changing_sizes import ChangingSizes
@@ -202,13 +201,14 @@ class SplitStep(Step):
         )
 
     def _planned_call(self, step: PricedStep, schedule: Schedule) -> PlannedCall:
-        captured, holdings = step.captured, step.holdings
+        traced, kinds, holdings = step.traced, step.account.kinds, step.holdings
+        tensors = [(k, traced.tensor_of.get(node)) for k, node in enumerate(traced.primals)]
         return PlannedCall(
             graph=step.graph,
-            boundary=step.traced.boundary,
+            boundary=traced.boundary,
             sizes=step.sizes,
             schedule=schedule,
-            batch=holdings.own_batch(bytes_of_calls(captured.inputs)),
+            batch=[k for k, t in tensors if t is not None and kinds[t] is Kind.BATCH],
             trained=holdings.trained,
             owned=None if self.module is None else holdings.owned_bytes,
             optimizer_bytes=self.options.optimizer_bytes,
