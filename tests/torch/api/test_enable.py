@@ -194,6 +194,7 @@ def test_direct_calls_of_forward_are_planned() -> None:
     training = enable(model, "8GiB", cost_model="flops")
     planned = model.forward(x, scale=2.0)
     assert torch.equal(plain, planned)
+    assert model.forward.__func__ is Blocks.forward  # which accelerate wraps
     twin = copy.deepcopy(model)
     twin.forward(x).backward()
     assert [len(found.plans) for found in (training, planned_training(twin)) if found] == [1, 1]

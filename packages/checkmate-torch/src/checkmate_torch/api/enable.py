@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from functools import partial
 from inspect import signature
+from types import MethodType
 from typing import Any, Unpack, cast
 
 import torch
@@ -133,11 +134,16 @@ class _Forward:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         model = cast("nn.Module", self._model())
-        own = self.own or partial(type(model).forward, model)
         inside = torch.compiler.is_compiling() or is_captured() or vars(model).get("forward") is not self
         if inside or has_hooks(model) or not torch.is_grad_enabled():
+            own = self.own or partial(type(model).forward, model)
             return own(*args, **kwargs)
         return model(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """All other attributes are those of the method: accelerate wraps the function of it."""
+        model = cast("nn.Module", self._model())
+        return getattr(self.own or MethodType(type(model).forward, model), name)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         copied = memo.get(id(self._model()))
