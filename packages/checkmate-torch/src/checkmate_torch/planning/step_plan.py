@@ -116,7 +116,7 @@ class StepPlan:
         remarks = {
             _NOT_FOLLOWED: self.plain_peak is None,
             guess: self.loss_guess > 0,
-            f"{self.decision}; {_BETWEEN}": self.decision is not None,
+            f"{self.decision}; {_BETWEEN}": self.decision is not None and self.decision.n_calls > 1,
             str(self.fusion): self.fusion is not None,
         }
         return tuple(remark for remark, holds in remarks.items() if holds)

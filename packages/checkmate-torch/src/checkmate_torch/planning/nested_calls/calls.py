@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain, count
 from typing import Self, cast
 
@@ -136,6 +136,10 @@ class PlannedCall:
         return decision.charged(self.graph, self.boundary, self.sizes)
 
 
+_OF_CAPTURE = {f.name for f in fields(PlannedCall)} - {"boundary", "home", "decision", "number"}
+"""What changes if a call is captured again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nest:
     """Calls of one step, of any models, each of which runs between the two passes of those before it.
@@ -227,18 +231,7 @@ class NestedCalls:
             return call
         if call.provisional:
             self.reopen(known)
-        for name in (
-            "graph",
-            "sizes",
-            "schedule",
-            "batch",
-            "trained",
-            "owned",
-            "optimizer_bytes",
-            "budget",
-            "provisional",
-            "generation",
-        ):
+        for name in _OF_CAPTURE:
             setattr(known, name, getattr(call, name))
         return known
 
