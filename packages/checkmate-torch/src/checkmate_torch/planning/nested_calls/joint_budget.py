@@ -106,7 +106,7 @@ def _present(joint: _Joint, calls: Sequence[PlannedCall], budget: int) -> _Joine
 
 def _best(joint: _Joint, calls: Sequence[PlannedCall], budget: int, options: Options) -> _Joined:
     """The cheapest choice found within the budget; if there is none, one of the least peak found."""
-    seconds = max(_SHORTEST_S, options.time_limit / ((len(_LEVELS) + 2) * len(calls)))
+    seconds = max(_SHORTEST_S, options.time_limit / ((len(_LEVELS) + 3) * len(calls)))
     each = replace(options, time_limit=seconds)
 
     def solve(graph: DFGraph, room: int) -> Schedule | None:
