@@ -130,7 +130,7 @@ def test_what_is_no_one_graph_trains_as_before_with_one_warning(
     with caplog.at_level(logging.WARNING, "checkmate_torch"):
         ours = _trained(make, planned=True)
     assert all(torch.equal(x, ours[name]) for name, x in plain.items())
-    (warning,) = [record for record in caplog.records if record.name.startswith("checkmate_torch")]
+    (warning,) = caplog.records
     assert "can't be captured as one graph" in warning.getMessage()
 
 

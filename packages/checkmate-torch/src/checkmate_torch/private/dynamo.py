@@ -109,6 +109,7 @@ def captured_whole(
     one kind of inputs, with Python code between them. ``label`` as in :func:`_with_own_code`.
     """
     logging.getLogger("torch._dynamo.convert_frame").addFilter(_is_news)  # the same filter is added once
+    logging.getLogger("torch._dynamo.variables.tensor").addFilter(_is_of_others)
     logging.getLogger("torch._subclasses.fake_tensor").addFilter(_is_not_raised)
     _capture_unknown_momentum()
     run = _with_own_code(run, label)
@@ -201,6 +202,11 @@ def _is_news(record: logging.LogRecord) -> bool:
 def _is_not_raised(record: logging.LogRecord) -> bool:
     """Whether a record is of no error that the caller of :func:`captured_whole` gets anyway."""
     return not (_capturing.get() and record.exc_info)
+
+
+def _is_of_others(_: logging.LogRecord) -> bool:
+    """Whether Dynamo logs outside of our captures; inside, the reason for pieces is warned of once."""
+    return not _capturing.get()
 
 
 def _names_limit(record: logging.LogRecord) -> bool:
