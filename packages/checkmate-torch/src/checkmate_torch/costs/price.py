@@ -1,7 +1,8 @@
 """The cost of each op of a traced graph, by the cost models of :mod:`checkmate.framework.pricing`.
 
 The graph holds fake tensors; to be measured, an op is run on real ones of the same layout, one op at a time.
-Floats are random numbers, repeated; integers and booleans are zero, so that indices stay in range.
+Floats are random numbers, repeated, or a single 0.5; integers and booleans are zero, so that indices stay in
+range.
 """
 
 from __future__ import annotations
@@ -270,7 +271,9 @@ def real_like(args: object) -> Any:
 def _numbers(n: int, like: torch.Tensor) -> torch.Tensor:
     """A row of n made-up numbers."""
     flat = torch.empty(n, dtype=like.dtype, device=like.device)
-    if like.dtype.is_floating_point:
+    if n == 1 and like.dtype.is_floating_point:
+        flat.fill_(0.5)  # it may be a probability
+    elif like.dtype.is_floating_point:
         pattern = flat[:_PATTERN].normal_()  # drawing every number takes longer than most ops
         for piece in flat[_PATTERN:].split(_PATTERN):  # type: ignore[no-untyped-call]
             piece.copy_(pattern[: len(piece)])

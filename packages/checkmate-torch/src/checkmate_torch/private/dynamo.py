@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from contextvars import ContextVar
-from functools import cache
+from inspect import signature
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.fx import GraphModule
-from torch.nn import functional
 
 __all__ = [
     "OVERLOOKS_FREEZING",
@@ -101,17 +100,22 @@ def captured_whole(
     dynamic: bool | None,
     dropped: Set[Callable[..., object]],
     in_pieces: bool,
+    unknown: Mapping[Callable[..., object], tuple[str, Callable[..., object]]],
     label: str = "",
 ) -> Callable[..., object]:
     """``torch.compile(run)``: one graph for each kind of inputs, at most ``most``, isolated from other calls.
 
     Calls of the functions in ``dropped`` are left out of the graphs. ``in_pieces`` allows several graphs for
-    one kind of inputs, with Python code between them. ``label`` as in :func:`_with_own_code`.
+    one kind of inputs, with Python code between them. ``unknown``: function → an argument, and the function
+    that runs instead where that is a number known at run time only. ``label`` as in :func:`_with_own_code`.
     """
+    from torch._dynamo.symbolic_convert import TensorifyState
+
     logging.getLogger("torch._dynamo.convert_frame").addFilter(_is_news)  # the same filter is added once
     logging.getLogger("torch._dynamo.variables.tensor").addFilter(_is_of_others)
     logging.getLogger("torch._subclasses.fake_tensor").addFilter(_is_not_raised)
-    _capture_unknown_momentum()
+    for function, (name, instead) in unknown.items():
+        _replace_where_unknown(function, name, instead)
     run = _with_own_code(run, label)
     isolated = {"isolate_recompiles": True} if _ISOLATES else {}
     compiled = torch.compile(run, backend=backend, fullgraph=not in_pieces, dynamic=dynamic, **isolated)  # type: ignore[call-overload]
@@ -131,6 +135,7 @@ def captured_whole(
 
     def call(*args: object, **kwargs: object) -> object:
         token = _capturing.set(True)
+        TensorifyState.clear()  # numbers that another model's graph could not take as inputs
         try:
             with torch._dynamo.config.patch(settings):
                 return compiled(*args, **kwargs)
@@ -140,38 +145,27 @@ def captured_whole(
     return call
 
 
-@cache
-def _capture_unknown_momentum() -> None:
-    """Let captures go through ``BatchNorm(momentum=None)``, whose momentum is known at run time only."""
+def _replace_where_unknown(
+    function: Callable[..., object], name: str, instead: Callable[..., object]
+) -> None:
+    """Let captures call ``instead`` where an argument of a function is a number known at run time only."""
     from torch._dynamo.variables import UserFunctionVariable
     from torch._dynamo.variables.tensor import SymNodeVariable
     from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
+    accepted = signature(instead)
+
     def handle(_: object, translator: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _capturing.get() or len(args) != 8 or not isinstance(args[6], SymNodeVariable):
+        try:
+            given = accepted.bind(*args, **kwargs).arguments
+        except TypeError:  # of the user's call, or of one that is not known here
             return None
-        inlined: Any = UserFunctionVariable(cast("FunctionType", _batch_norm))
+        if not (_capturing.get() and isinstance(given.get(name), SymNodeVariable)):
+            return None
+        inlined: Any = UserFunctionVariable(cast("FunctionType", instead))
         return inlined.call_function(translator, args, kwargs)
 
-    TorchInGraphFunctionVariable._get_handlers().setdefault(functional.batch_norm, handle)
-
-
-def _batch_norm(
-    x: Tensor,
-    mean: Tensor,
-    variance: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Tensor:
-    """``F.batch_norm`` in two parts: normalise by the batch's statistics, then update the running ones."""
-    of_batch = torch.zeros_like(mean), torch.zeros_like(variance)
-    y = functional.batch_norm(x, *of_batch, weight, bias, training, 1.0, eps)
-    for running, new in zip((mean, variance), of_batch, strict=True):
-        running.mul_(1 - momentum).add_(new * momentum)
-    return y
+    TorchInGraphFunctionVariable._get_handlers().setdefault(function, handle)
 
 
 class _Functions(dict[Callable[..., object], None]):

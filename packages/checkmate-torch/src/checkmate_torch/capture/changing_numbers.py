@@ -1,0 +1,106 @@
+"""Functions of PyTorch whose settings change from step to step: a number of the step, not of the graph.
+
+Dynamo takes a Python number that has changed for an input, but PyTorch's ops take probabilities and momenta
+as constants: each value would need a graph of its own. Here the number is a tensor.
+
+    dropout(x, p) = x · kept / (1 − p), kept ~ Bernoulli(1 − p)         running ← (1 − m) · running + m · new
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from checkmate_torch.ops.fast_functions import dropout_backward
+
+__all__ = ["OF_CHANGING_NUMBERS"]
+
+
+def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """``F.dropout`` with the bits of eager PyTorch; the probability is a tensor on the CPU."""
+    if not training:
+        return x
+    rate = torch.ones((), dtype=torch.float64, device="cpu") * p
+    y: Tensor = torch.ops.checkmate_torch.dropout(x, rate)[0]
+    return x.copy_(y) if inplace else y
+
+
+@torch.library.custom_op(
+    "checkmate_torch::dropout", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,)
+)
+def _drop(x: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
+    """The values after dropout, and a mask of those that are kept."""
+    p = rate.item()
+    if p in (0, 1):  # nothing is drawn
+        mask = torch.full_like(x, 1 - p, dtype=torch.bool)
+        return x * mask, mask
+    if x.is_cuda:
+        return torch.native_dropout(x, p, True)
+    mask = torch.empty_like(x, dtype=torch.bool).bernoulli_(1 - p)
+    return dropout_backward(x, mask, _factor(x, p)), mask
+
+
+@_drop.register_fake
+def _(x: Tensor, _rate: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
+
+
+@torch.library.custom_op("checkmate_torch::dropout_backward", mutates_args=())
+def _drop_backward(gradient: Tensor, mask: Tensor, rate: Tensor) -> Tensor:
+    return dropout_backward(gradient, mask, _factor(gradient, rate.item()))
+
+
+@_drop_backward.register_fake
+def _(gradient: Tensor, _mask: Tensor, _rate: Tensor) -> Tensor:
+    return torch.empty_like(gradient)
+
+
+def _factor(x: Tensor, p: float) -> float:
+    """What kept values are multiplied by: a CPU's kernel rounds it to the type of x, CUDA's does not."""
+    if p == 1:
+        return 0.0
+    return 1 / (1 - p) if x.is_cuda else torch.ones((), dtype=x.dtype).div_(1 - p).item()
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(output[1], inputs[1])
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, gradient: Tensor, _: None) -> tuple[Tensor, None]:
+    return _drop_backward(gradient, *ctx.saved_tensors), None
+
+
+_drop.register_autograd(_differentiate, setup_context=_keep)
+
+
+def _batch_norm(
+    x: Tensor,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """``F.batch_norm`` in two parts: normalise by the batch's statistics, then update the running ones."""
+    if mean is None or variance is None or not training:
+        return functional.batch_norm(x, mean, variance, weight, bias, training, 0.0, eps)
+    of_batch = torch.zeros_like(mean), torch.zeros_like(variance)
+    y = functional.batch_norm(x, *of_batch, weight, bias, training, 1.0, eps)
+    for running, new in zip((mean, variance), of_batch, strict=True):
+        running.mul_(1 - momentum).add_(new * momentum)
+    return y
+
+
+OF_CHANGING_NUMBERS: Mapping[Callable[..., object], tuple[str, Callable[..., object]]] = {
+    functional.dropout: ("p", _dropout),
+    functional.batch_norm: ("momentum", _batch_norm),
+}
+"""Function → the argument that may change from step to step, and the function that then runs instead."""
