@@ -392,15 +392,14 @@ class _Process:
         if not any(nest.calls[0].home() is home for nest in self.waiting):
             return ()
         self.nests = [nest for nest in self.nests if nest.is_alive()]
-        found = [nest for nest in self.waiting if nest.is_alive()]
-        self.waiting.clear()
-        calls = {call for nest in found for call in nest.calls}
-        others = [nest for nest in self.nests if nest not in found]
-        while touched := [nest for nest in others if not calls.isdisjoint(nest.calls)]:
-            found += touched
-            calls.update(call for nest in touched for call in nest.calls)
-            others = [nest for nest in others if nest not in touched]
-        return found
+        waiting, self.waiting = self.waiting, []
+        return self._related([nest for nest in waiting if nest.is_alive()])
+
+    def _related(self, found: Sequence[Nest]) -> Sequence[Nest]:
+        """Some nests and all that share calls with them, directly or through others."""
+        calls = set(chain(*(nest.calls for nest in found)))
+        further = [nest for nest in self.nests if nest not in found and not calls.isdisjoint(nest.calls)]
+        return self._related([*found, *further]) if further else found
 
     def reopen(self, calls: Set[PlannedCall]) -> None:
         """As :meth:`NestedCalls.reopen`."""
