@@ -130,13 +130,13 @@ def _buckets(door: Door) -> None:
     _train(door, _language_model(), (_texts(16, n, k) for k, n in enumerate(lengths)))
 
 
-@_varying("lengths in four buckets, as many words in each batch", 0.7)
+@_varying("lengths in four buckets, 1536 words in each batch", 0.7)
 def _even_buckets(door: Door) -> None:
     lengths = _random().choice([24, 48, 72, 96], STEPS)
     _train(door, _language_model(), (_texts(16 * 96 // n, n, k) for k, n in enumerate(lengths)))
 
 
-@_varying("sorted lengths, the longest last", "70%", changes=tuple(range(STEPS)))
+@_varying("sorted lengths, the longest last", "70%")
 def _sorted_lengths(door: Door) -> None:
     lengths = sorted(_random().choice(range(16, 97, 8), STEPS))
     _train(door, _language_model(), (_texts(16, n, k) for k, n in enumerate(lengths)))
@@ -225,7 +225,7 @@ def _noise(size: int, seed: int) -> Any:
     return tf.random.stateless_normal([size, 32], [seed, 0])
 
 
-@_varying("a GAN, critic and generator in turn", 0.7)
+@_varying("a GAN, critic and generator in turn", 0.8)
 def _gan(door: Door) -> None:
     judge, make = _Pair().steps(door)
     for k in range(STEPS):
@@ -233,7 +233,7 @@ def _gan(door: Door) -> None:
         door.ended(judge(images, _noise(16, k)), make(_noise(16, k)))
 
 
-@_varying("a GAN, five steps of the critic for one of the generator", "70%")
+@_varying("a GAN, five steps of the critic for one of the generator", "80%")
 def _critics(door: Door) -> None:
     judge, make = _Pair().steps(door)
     for k in range(STEPS):

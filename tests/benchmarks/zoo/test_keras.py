@@ -8,6 +8,7 @@ import pytest
 
 import zoo
 from checkmate import DFGraph, keep_all_peak
+from steps.process import measured
 
 PAPERS = [name for name, network in zoo.NETWORKS.items() if "keras" in network.frontends]
 
@@ -59,3 +60,8 @@ def test_a_network_in_blocks_is_the_same_function(name: str, blocks: int) -> Non
     x = np.random.default_rng(0).standard_normal((2, 32, 32, 3)).astype(np.float32)
     assert np.array_equal(in_blocks(model, wrap)(x), model(x))
     assert len(wrapped) == blocks
+
+
+def test_a_loop_whose_loss_changes_its_weight_holds() -> None:
+    task = {"habit": "a weight of the loss that changes in each step, as a tensor", "time_limit": 5.0}
+    assert measured("keras_varies", task)["fails"] == []
