@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from checkmate_torch import PlannedTraining, enable
-from checkmate_torch.capture.changing_numbers import _drop
+from checkmate_torch.capture.changing_numbers import _cross_entropy, _drop
 
 Head = Callable[["Annealed", torch.Tensor], torch.Tensor]
 ON = [
@@ -33,6 +34,7 @@ class Annealed(nn.Module):
         super().__init__()
         self.body = nn.Sequential(*(m for _ in range(3) for m in (nn.Linear(16, 16), nn.GELU())))
         self.norm, self.drop = nn.BatchNorm1d(16), nn.Dropout()
+        self.loss = nn.CrossEntropyLoss()
         self.head, self.number = head, 0.5
 
     def forward(self, x: torch.Tensor, number: float | None = None) -> torch.Tensor:
@@ -55,12 +57,18 @@ def momentum_in_evaluation(of: Annealed, x: torch.Tensor) -> torch.Tensor:
     return momentum(of.eval(), x) * of.number
 
 
+def smoothing(of: Annealed, x: torch.Tensor) -> torch.Tensor:
+    of.loss.label_smoothing = of.number
+    return of.loss(x, x.argmax(1))
+
+
 HEADS: dict[str, Head] = {
     "dropout": module,
     "in place": lambda of, x: functional.dropout(x + 1, of.number, inplace=True),
     "evaluation": lambda of, x: functional.dropout(x, p=of.number, training=False) * of.number,
     "momentum": momentum,
     "momentum in evaluation": momentum_in_evaluation,
+    "label smoothing": smoothing,
     "temperature": lambda of, x: (x / of.number).softmax(-1),
     "weight of a loss": lambda of, x: x.sum(1) + of.number * x.abs().mean() + (1 - of.number) * x.mean(),
 }
@@ -134,6 +142,32 @@ def test_dropout_of_a_number_is_dropout(p: float, dtype: torch.dtype, device: st
         random = torch.get_rng_state() if device == "cpu" else torch.cuda.get_rng_state()
         results.append([y.signbit(), y, x.grad, random])
     assert all(map(torch.equal, *results))
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("shape", [(64, 10), (10,), (8, 10, 5, 3)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_label_smoothing_of_a_number_is_label_smoothing(
+    shape: tuple[int, ...], reduction: str, dtype: torch.dtype, weighted: bool, autocast: bool
+) -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(shape).to(dtype), torch.rand(10).to(dtype) if weighted else None
+    classes = min(1, len(shape) - 1)
+    for target in (x.cos().argmax(classes), x.cos().softmax(classes)):
+        settings: Any = {"reduction": reduction, "label_smoothing": 0.45}
+        if not target.is_floating_point():
+            settings["ignore_index"] = 3
+        results = []
+        for loss in (functional.cross_entropy, _cross_entropy):
+            given = x.clone().requires_grad_()
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                found = loss(given, target, weight, **settings)
+            results.append([found, *torch.autograd.grad(found.sum(), given)])
+        for mine, theirs in zip(*results, strict=True):
+            assert mine.dtype == theirs.dtype
+            assert torch.equal(mine, theirs)
 
 
 def test_a_probability_beyond_one_is_an_error() -> None:

@@ -1,9 +1,10 @@
 """Functions of PyTorch whose settings change from step to step: a number of the step, not of the graph.
 
-Dynamo takes a Python number that has changed for an input, but PyTorch's ops take probabilities and momenta
-as constants: each value would need a graph of its own. Here the number is a tensor.
+Dynamo takes a Python number that has changed for an input, but PyTorch's ops take some as constants: each
+value would need a graph of its own. Here the number is a tensor.
 
-    dropout(x, p) = x · kept / (1 − p), kept ~ Bernoulli(1 − p)         running ← (1 − m) · running + m · new
+    dropout(x, p) = x · kept / (1 − p), kept ~ Bernoulli(1 − p)
+    loss(s) = (1 − s) · loss of the target + s · mean loss of all classes
 """
 
 from __future__ import annotations
@@ -99,8 +100,42 @@ def _batch_norm(
     return y
 
 
+def _cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """``F.cross_entropy`` without its deprecated arguments."""
+    if torch.is_autocast_enabled("cpu") and not input.is_cuda:
+        input, weight = input.float(), weight if weight is None else weight.float()
+        target = target.float() if target.is_floating_point() else target
+    dim = min(1, input.dim() - 1)
+    share = label_smoothing / input.shape[dim]
+    if target.is_floating_point():
+        smoothed = target * (1 - label_smoothing) + share
+        return functional.cross_entropy(input, smoothed, weight, reduction=reduction)
+    logarithms = functional.log_softmax(input, dim)
+    settings: Any = {"ignore_index": ignore_index, "reduction": reduction}
+    of_target = functional.nll_loss(logarithms, target, weight, **settings)
+    ignored = target == ignore_index
+    counted = torch.ones_like(target) if weight is None else weight[target.masked_fill(ignored, 0)]
+    if weight is not None:
+        logarithms = logarithms * weight.view(-1, *[1] * (input.dim() - dim - 1))
+    of_all = (-logarithms.sum(dim)).masked_fill(ignored, 0)
+    if reduction != "none":
+        of_all = of_all.sum()
+    if reduction == "mean":
+        of_all = of_all / counted.masked_fill(ignored, 0).sum()
+    return of_target * (1 - label_smoothing) + of_all * share
+
+
 OF_CHANGING_NUMBERS: Mapping[Callable[..., object], tuple[str, Callable[..., object]]] = {
     functional.dropout: ("p", _dropout),
     functional.batch_norm: ("momentum", _batch_norm),
+    functional.cross_entropy: ("label_smoothing", _cross_entropy),
 }
 """Function → the argument that may change from step to step, and the function that then runs instead."""
