@@ -48,6 +48,10 @@ def module(of: Annealed, x: torch.Tensor) -> torch.Tensor:
     return of.drop(x) + of.drop(x)
 
 
+def stochastic_depth(of: Annealed, x: torch.Tensor) -> torch.Tensor:
+    return x * x.new_empty(len(x), 1).bernoulli_(1 - of.number / 2).div_(1 - of.number / 2)
+
+
 def momentum(of: Annealed, x: torch.Tensor) -> torch.Tensor:
     of.norm.momentum = of.number
     return of.norm(x)
@@ -66,6 +70,7 @@ HEADS: dict[str, Head] = {
     "dropout": module,
     "in place": lambda of, x: functional.dropout(x + 1, of.number, inplace=True),
     "evaluation": lambda of, x: functional.dropout(x, p=of.number, training=False) * of.number,
+    "stochastic depth": stochastic_depth,
     "momentum": momentum,
     "momentum in evaluation": momentum_in_evaluation,
     "label smoothing": smoothing,

@@ -25,9 +25,12 @@ def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = F
     """``F.dropout`` with the bits of eager PyTorch; the probability is a tensor on the CPU."""
     if not training:
         return x
-    rate = torch.ones((), dtype=torch.float64, device="cpu") * p
-    y: Tensor = torch.ops.checkmate_torch.dropout(x, rate)[0]
+    y: Tensor = torch.ops.checkmate_torch.dropout(x, _as_tensor(p))[0]
     return x.copy_(y) if inplace else y
+
+
+def _as_tensor(number: float) -> Tensor:
+    return torch.ones((), dtype=torch.float64, device="cpu") * number
 
 
 @torch.library.custom_op(
@@ -78,6 +81,24 @@ def _differentiate(ctx: Any, gradient: Tensor, _: None) -> tuple[Tensor, None]:
 
 
 _drop.register_autograd(_differentiate, setup_context=_keep)
+
+
+def _bernoulli(x: Tensor, p: float = 0.5) -> Tensor:
+    """``x.bernoulli_(p)``, by which libraries drop whole paths."""
+    drawn: Tensor = torch.ops.checkmate_torch.bernoulli(x.detach(), _as_tensor(p))
+    return x.copy_(drawn)
+
+
+@torch.library.custom_op(
+    "checkmate_torch::bernoulli", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,)
+)
+def _draw(like: Tensor, rate: Tensor) -> Tensor:
+    return torch.empty_like(like).bernoulli_(rate.item())
+
+
+@_draw.register_fake
+def _(like: Tensor, _rate: Tensor) -> Tensor:
+    return torch.empty_like(like)
 
 
 def _batch_norm(
@@ -135,6 +156,7 @@ def _cross_entropy(
 
 OF_CHANGING_NUMBERS: Mapping[Callable[..., object], tuple[str, Callable[..., object]]] = {
     functional.dropout: ("p", _dropout),
+    Tensor.bernoulli_: ("p", _bernoulli),
     functional.batch_norm: ("momentum", _batch_norm),
     functional.cross_entropy: ("label_smoothing", _cross_entropy),
 }

@@ -150,7 +150,7 @@ def _replace_where_unknown(
 ) -> None:
     """Let captures call ``instead`` where an argument of a function is a number known at run time only."""
     from torch._dynamo.variables import UserFunctionVariable
-    from torch._dynamo.variables.tensor import SymNodeVariable
+    from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
     from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
     accepted = signature(instead)
@@ -165,6 +165,9 @@ def _replace_where_unknown(
         inlined: Any = UserFunctionVariable(cast("FunctionType", instead))
         return inlined.call_function(translator, args, kwargs)
 
+    if getattr(torch.Tensor, function.__name__, None) is function:
+        method = f"method_{function.__name__}"
+        setattr(TensorVariable, method, lambda x, tx, *rest, **kwargs: handle(x, tx, x, *rest, **kwargs))
     TorchInGraphFunctionVariable._get_handlers().setdefault(function, handle)
 
 
