@@ -7,7 +7,7 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -53,7 +53,11 @@ def main(
     if not any(chosen.match in name for name in names):
         _say("\n  ".join([f"no check has {chosen.match!r} in its name; the checks are", *names]))
         return 2
-    machine = _machine(device)
+    return _report(chosen, _machine(device))
+
+
+def _report(chosen: argparse.Namespace, machine: Mapping[str, object]) -> int:
+    """Run the chosen checks, print and write what they found; returns the exit status."""
     _say(", ".join(f"{name} {value}" for name, value in machine.items() if value))
     rows = _all_rows(chosen)
     _say(f"\n{table_of(rows)}")
