@@ -345,12 +345,17 @@ def _emitted(
         for before, after in zip(op.inputs, op.outputs, strict=True):
             private.copy_handle_data(before, after)  # TensorFlow's shape inference does not
     if not all(t.shape.is_fully_defined() for t in op.outputs):
-        for t, shape in zip(op.outputs, source.shapes(node.name), strict=False):
-            if t.shape.is_compatible_with(shape):
-                t.set_shape(shape)
-        if node.op == "BroadcastGradientArgs":  # axes, of which there are at most as many as dimensions
-            for t in op.outputs:
-                t.set_shape([max(i.shape[0] or 0 for i in op.inputs)])
-        if (reserve := reserve_shape(op)) is not None:
-            op.outputs[-1].set_shape(reserve)
+        _set_shapes(op, source.shapes(node.name))
     return op
+
+
+def _set_shapes(op: tf.Operation, traced: Sequence[tf.TensorShape]) -> None:
+    """Set the shapes of an op's outputs that the trace, or the kind of op, tells."""
+    for t, shape in zip(op.outputs, traced, strict=False):
+        if t.shape.is_compatible_with(shape):
+            t.set_shape(shape)
+    if op.type == "BroadcastGradientArgs":  # axes, of which there are at most as many as dimensions
+        for t in op.outputs:
+            t.set_shape([max(i.shape[0] or 0 for i in op.inputs)])
+    if (reserve := reserve_shape(op)) is not None:
+        op.outputs[-1].set_shape(reserve)
