@@ -224,6 +224,7 @@ class _Decoder(nn.Module):
 
 
 @varying("a decoder called 11 times with growing inputs", 0.7)
+@varying("a decoder called 11 times with growing inputs, the least budget", LEAST)
 def growing_decoder(door: Door, ended: Ended) -> None:
     model = _Decoder().double()  # uses of a parameter are summed in another order, which Adam amplifies
     optimizer = adamw(model)
@@ -253,7 +254,7 @@ class _Cell(nn.Module):
         return self.head(state), state
 
 
-@varying("a decoder called step by step", 0.6)
+@varying("a decoder called step by step", 0.8)
 def stepwise_decoder(door: Door, ended: Ended) -> None:
     model = _Cell()
     optimizer = adamw(model)
