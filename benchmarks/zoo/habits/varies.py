@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import AdamW, Optimizer
 
-from zoo.habits.habit import BATCH, OUTPUTS, WIDTH, Door, batch, mlp, square
+from zoo.habits.habit import OUTPUTS, WIDTH, Door, batch, mlp, square
 
 __all__ = ["LEAST", "STEPS", "VARYING", "Ended", "Varying", "varying"]
 
@@ -254,7 +254,7 @@ class _Cell(nn.Module):
         return self.head(state), state
 
 
-@varying("a decoder called step by step", 0.8)
+@varying("a decoder called step by step", 0.85, reserve=2 * 8 * 64 * WIDTH * 4)  # targets, differences
 def stepwise_decoder(door: Door, ended: Ended) -> None:
     model = _Cell()
     optimizer = adamw(model)
@@ -397,9 +397,9 @@ class _MoCo(nn.Module):
 
     def __init__(self, follow: Callable[[Tensor, Tensor], None]) -> None:
         super().__init__()
-        self.query, self.follow = mlp(), follow
+        self.query, self.follow = mlp(12), follow
         self.key = copy.deepcopy(self.query).requires_grad_(False)
-        self.register_buffer("queue", F.normalize(torch.randn(OUTPUTS, 4 * BATCH), dim=0))
+        self.register_buffer("queue", F.normalize(torch.randn(OUTPUTS, 256), dim=0))
         self.register_buffer("pointer", torch.zeros(1, dtype=torch.long))
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
@@ -425,11 +425,11 @@ def _in_place(key: nn.Parameter, query: nn.Parameter) -> None:
 
 
 def _moco(door: Door, ended: Ended, follow: Callable[[Any, Any], None]) -> None:
-    model = _MoCo(follow)
+    model = _MoCo(follow).double()  # as for the decoder; a temperature of 0.07 amplifies rounding, too
     optimizer = adamw(model.query)
     run = door(model, optimizer)
     for step in range(STEPS):
-        x, _ = batch(step)
+        x = batch(step, 128)[0].double()
         optimizer.zero_grad()
         logits = run(x, x + 0.1 * torch.randn_like(x))
         loss = F.cross_entropy(logits, torch.zeros(len(x), dtype=torch.long))
