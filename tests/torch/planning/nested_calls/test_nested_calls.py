@@ -171,3 +171,16 @@ def test_the_time_limit_is_for_all_calls_together() -> None:
     for step in (1, 2):
         train(models, multi_crop, step)
     assert 0 < sum(solver.seconds) <= 5
+
+
+def test_calls_that_do_not_fit_are_warned_of_once_with_the_guess_for_their_loss(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    torch.manual_seed(0)
+    models: list[nn.Module] = [Encoder()]
+    enable(models[0], 240_000, cost_model="flops", workspaces=False)
+    for step in range(3):
+        train(models, siamese, step)
+    (warned,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "no schedules for the 2 calls of a step together" in warned
+    assert "pass loss= or loss_bytes=" in warned

@@ -97,6 +97,7 @@ class PlannedCall:
             = the model is unknown.
         optimizer_bytes: bytes of an optimizer's state with which its graph is charged.
         budget: of the whole step, in bytes.
+        loss_guess: bytes that a rule of thumb charges for a loss outside of the model.
         provisional: whether it was planned for the least peak, because the other calls were not known.
         home: the calls of its session.
         generation: the last of its session in which it was captured.
@@ -113,6 +114,7 @@ class PlannedCall:
     owned: int | None
     optimizer_bytes: int
     budget: int
+    loss_guess: int
     provisional: bool
     home: weakref.ref[NestedCalls]
     generation: int = 0

@@ -36,6 +36,7 @@ _TOO_LITTLE = (
     "no schedules for the %d calls of a step together stay within %s, and the step may exceed that; the "
     "least budget known to work for them is %s"
 )
+_GUESS = ". A rule of thumb charges %s for the loss outside of the model: pass loss= or loss_bytes="
 _CHANGING = (
     "the number or the order of the calls of a step changes again and again: steps that need more than those "
     "so far may exceed the budget of %s. Begin with a step of the most calls, or compute all in one call"
@@ -87,7 +88,9 @@ def decide_together(home: NestedCalls, nests: Sequence[Nest], options: Options, 
         if found.peak > budget:
             n_calls = max(len(nest.calls) for nest in nests)
             least = f"{found.peak} bytes ({format_bytes(found.peak)})"
-            home.warnings.once("together", _TOO_LITTLE % (n_calls, format_bytes(budget), least))
+            guess = sum(call.loss_guess for call in calls if not found.decisions[call].is_inner)
+            text = _TOO_LITTLE % (n_calls, format_bytes(budget), least)
+            home.warnings.once("together", text + (_GUESS % format_bytes(guess) if guess else ""))
     for call, decision in found.decisions.items():
         home_of_call = call.home()
         if home_of_call is not None:

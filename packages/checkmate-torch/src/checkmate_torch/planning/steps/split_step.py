@@ -213,6 +213,7 @@ class SplitStep(Step):
             owned=None if self.module is None else holdings.owned_bytes,
             optimizer_bytes=self.options.optimizer_bytes,
             budget=self._budget(step),
+            loss_guess=traced.loss_bytes if step.captured.loss is None else 0,
             provisional=step.decision is None and self._is_provisional(step),
             home=weakref.ref(self.calls),
         )
