@@ -167,10 +167,12 @@ def test_the_time_limit_is_for_all_calls_together() -> None:
     solver = Counts()
     enable(models[0], budget, loss_bytes=0, cost_model="flops", workspaces=False, solver=solver, time_limit=5)
     train(models, multi_crop, 0)
-    solver.seconds.clear()
+    solved = []
     for step in (1, 2):
+        solver.seconds.clear()
         train(models, multi_crop, step)
-    assert 0 < sum(solver.seconds) <= 5
+        solved.append(sum(solver.seconds))
+    assert 0 < max(solved) <= 5
 
 
 def test_calls_that_do_not_fit_are_warned_of_once_with_the_guess_for_their_loss(

@@ -27,7 +27,6 @@ from checkmate_torch.tracing.traced_graph import TracedGraph, ancestors
 __all__ = ["without_absent"]
 
 _aten = torch.ops.aten
-_SUM, _SUM_IN_PLACE = fastest(_aten.add.Tensor), fastest(_aten.add_.Tensor)
 
 
 def without_absent(traced: TracedGraph, backward: GraphModule, absent: Sequence[int]) -> GraphModule:
@@ -84,13 +83,14 @@ def _present_part(node: Node, gone: set[Node]) -> Node | None:
 
     A copy is not overwritten before the last read of the part that is present.
     """
-    if node.target not in (_SUM, _SUM_IN_PLACE) or node.kwargs:
+    new, in_place = fastest(_aten.add.Tensor), fastest(_aten.add_.Tensor)
+    if node.target not in (new, in_place) or node.kwargs:
         return None
     parts = [x for x in node.args if isinstance(x, Node)]
     present = next(x for x in parts if x not in gone)
     if len(parts) < 2 or gone.isdisjoint(parts) or _layout(present) != _layout(node):
         return None
-    if node.target is _SUM_IN_PLACE and present is node.args[0]:
+    if node.target is in_place and present is node.args[0]:
         return present
     with node.graph.inserting_before(node):
         copy = node.graph.call_function(torch.clone, (present,))
