@@ -86,16 +86,26 @@ def decide_together(home: NestedCalls, nests: Sequence[Nest], options: Options, 
         home.n_decided += 1
         found = plain if plain.peak <= budget else _best(joint, calls, budget, options)
         if found.peak > budget:
-            n_calls = max(len(nest.calls) for nest in nests)
-            least = f"{found.peak} bytes ({format_bytes(found.peak)})"
-            guess = sum(call.loss_guess for call in calls if not found.decisions[call].is_inner)
-            text = _TOO_LITTLE % (n_calls, format_bytes(budget), least)
-            home.warnings.once("together", text + (_GUESS % format_bytes(guess) if guess else ""))
+            home.warnings.once("together", _too_little(nests, found, budget))
+    _note(found, budget, plain.peak)
+
+
+def _too_little(nests: Sequence[Nest], found: _Joined, budget: int) -> str:
+    """Why the budget can't be kept, and the way out."""
+    n_calls = max(len(nest.calls) for nest in nests)
+    least = f"{found.peak} bytes ({format_bytes(found.peak)})"
+    guess = sum(call.loss_guess for call, each in found.decisions.items() if not each.is_inner)
+    text = _TOO_LITTLE % (n_calls, format_bytes(budget), least)
+    return text + (_GUESS % format_bytes(guess) if guess else "")
+
+
+def _note(found: _Joined, budget: int, plain_peak: int) -> None:
+    """Note what was decided with the calls, and with their sessions which plans are to be made again."""
     for call, decision in found.decisions.items():
-        home_of_call = call.home()
-        if home_of_call is not None:
-            home_of_call.renewed |= call.provisional or decision.schedule != call.schedule
-        call.decision = replace(decision, budget=budget, plain_peak=plain.peak)
+        home = call.home()
+        if home is not None:
+            home.renewed |= call.provisional or decision.schedule != call.schedule
+        call.decision = replace(decision, budget=budget, plain_peak=plain_peak)
         call.provisional = False
 
 
