@@ -189,6 +189,8 @@ class Training:
     peak: int
 
 
+WITHOUT_LOGITS = {"bert", "llama", "t5"}
+"""Their peak has gradients of the logits in the plan, which no step makes, as no loss reads the logits."""
 AS_TRACED = {"llama", "mixture of experts"}
 """AOTAutograd's trace sums some gradients in another order than eager: equal to ``aot_eager``, to the bit."""
 
@@ -245,6 +247,6 @@ def test_same_bits_at_the_predicted_peak(
         assert torch.equal(mine, theirs)
     assert run.peak <= solution.peak <= solution.problem.budget
     assert run.peak < reference.peak
-    # The plan counts work for gradients of the logits, which is left out, as no loss reads the logits.
-    assert run.peak >= 0.93 * solution.peak
+    rel = 0.07 if name in WITHOUT_LOGITS and budget == "70%" else 0.01
+    assert solution.peak == pytest.approx(run.peak, rel=rel)
     assert solution.timeline.recomputes > 0
