@@ -20,7 +20,7 @@ import tensorflow as tf
 
 import checkmate.tf2
 from steps.process import Row, answer
-from steps.varies import bounds, fails
+from steps.varies import row_of
 from zoo.keras_varies import VARYING
 
 __all__ = ["measure"]
@@ -47,17 +47,8 @@ def measure(task: Row) -> Row:
         ours.records = records
         _started(habit.loop, ours)
     warned = [record.getMessage() for record in records if record.levelno >= logging.WARNING]
-    row: Row = {
-        "budget": budget,
-        "plain": plain.peaks,
-        "bounds": bounds(budget, plain.peaks),
-        "peaks": ours.peaks,
-        "planned": [step for step, n in enumerate(ours.plans) if n],
-        "planning_s": max(0.0, sum(ours.seconds) - sum(plain.seconds)),
-        "difference": _difference(ours.results, plain.results),
-        "warned": list(dict.fromkeys(warned)),
-    }
-    return row | {"fails": fails(row, habit.changes)}
+    found, said = _difference(ours.results, plain.results), [*dict.fromkeys(warned)]
+    return row_of(budget, plain, ours, difference=found, warned=said, changes=habit.changes)
 
 
 def _started(loop: Callable[[Any], None], run: _Run) -> None:
@@ -71,7 +62,7 @@ class _Run:
 
     Attributes:
         peaks: of each step, in bytes: that of its largest call.
-        plans: the number that were made in each step.
+        new_plans: the number that were made in each step.
         seconds: of the processor, in each step.
         results: the losses of each step, then all variables.
         variables: of all that is trained.
@@ -81,7 +72,7 @@ class _Run:
     def __init__(self, budget: int | str | None = None, time_limit: float = 0.0) -> None:
         self.budget, self.settings = budget, {"time_limit": time_limit, "cache": False}
         self.peaks: list[int] = []
-        self.plans: list[int] = []
+        self.new_plans: list[int] = []
         self.seconds: list[float] = []
         self.results: list[Any] = []
         self.variables: list[Any] = []
@@ -116,7 +107,7 @@ class _Run:
         plans = sum(record.msg == _PLANNED for record in self.records)
         self.seconds.append(time.process_time() - self._start_s)
         self.peaks.append(self._peak)
-        self.plans.append(plans - self._before)
+        self.new_plans.append(plans - self._before)
         self.results.append(np.array([float(loss) for loss in losses]))
         self._peak, self._before, self._start_s = 0, plans, time.process_time()
 

@@ -26,7 +26,7 @@ from checkmate_torch.costs.meter import memory_meter
 from checkmate_torch.private import ProfilerEvent, profiler_is_running, start_profiler, stop_profiler
 from steps.process import Row, answer
 from steps.torch_habit import Arrays, Warned, alive_tensors, as_array, difference, least_named
-from steps.varies import FIRST, bounds, fails
+from steps.varies import FIRST, row_of
 from zoo.habits import VARYING
 from zoo.habits.habit import Door, of
 from zoo.habits.varies import LEAST, STEPS, Varying
@@ -51,17 +51,8 @@ def measure(task: Row) -> Row:
     budget = _budget(habit, plain.peaks)
     with Warned() as warned:
         ours = _Run(habit, _door(budget, habit.reserve, cache=True))
-    row: Row = {
-        "budget": budget,
-        "plain": plain.peaks,
-        "bounds": bounds(budget, plain.peaks),
-        "peaks": ours.peaks,
-        "planned": [step for step, n in enumerate(ours.graphs) if n],
-        "planning_s": max(0.0, sum(ours.seconds) - sum(plain.seconds)),
-        "difference": difference(ours.results(), plain.results()),
-        "warned": warned,
-    }
-    return row | {"fails": fails(row, habit.changes)}
+    found = difference(ours.results(), plain.results())
+    return row_of(budget, plain, ours, difference=found, warned=warned, changes=habit.changes)
 
 
 def _budget(habit: Varying, plain: list[int]) -> int | str:
@@ -110,7 +101,7 @@ class _Run:
 
     Attributes:
         peaks: of each step, in bytes.
-        graphs: the number that Dynamo captured in each step.
+        new_plans: the number of graphs that Dynamo captured in each step.
         seconds: of the processor, in each step.
     """
 
@@ -119,7 +110,7 @@ class _Run:
         torch.manual_seed(0)
         random.seed(0)
         self.peaks: list[int] = []
-        self.graphs: list[int] = []
+        self.new_plans: list[int] = []
         self.seconds: list[float] = []
         self._losses: list[Arrays] = []
         self._state: Arrays = []
@@ -146,7 +137,7 @@ class _Run:
         seconds, graphs = _processor_s() - self._start[0], _n_graphs() - self._start[1]
         self._step.close()
         self.seconds.append(seconds)
-        self.graphs.append(graphs)
+        self.new_plans.append(graphs)
         self.peaks.append(int(self._meter.peak))
         self._losses.append([as_array(loss) for loss in losses])
         if len(self.peaks) == self._steps:
@@ -162,7 +153,7 @@ class _Recordings:
         self._open: list[list[ProfilerEvent]] = []
 
     def profiler_is_running(self) -> bool:
-        """Whether a profiler of somebody else records."""
+        """Whether a profiler records that was not started here."""
         return not self._open and profiler_is_running()
 
     def start_profiler(self) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from steps.process import Row
 
-__all__ = ["FIRST", "bounds", "fails"]
+__all__ = ["FIRST", "Run", "bounds", "fails", "row_of"]
 
 FIRST = 3
 """Steps in which plans may be made whatever their sizes."""
@@ -14,6 +15,43 @@ _PLANNING_S = 60.0
 _CLOSE = 1e-5
 _SHARE_OFF = 1.02
 """A share is one of the plain peak as predicted, which may be off by this factor."""
+
+
+class Run(Protocol):
+    """A run of a loop, measured step by step.
+
+    Attributes:
+        peaks: of each step, in bytes.
+        new_plans: the number of plans made in each step.
+        seconds: of the processor, in each step.
+    """
+
+    peaks: list[int]
+    new_plans: list[int]
+    seconds: list[float]
+
+
+def row_of(
+    budget: int | str,
+    plain: Run,
+    ours: Run,
+    *,
+    difference: float,
+    warned: Sequence[str],
+    changes: Iterable[int],
+) -> Row:
+    """The row of a loop that ran plainly and within a budget, with what does not hold of it."""
+    row: Row = {
+        "budget": budget,
+        "plain": plain.peaks,
+        "bounds": bounds(budget, plain.peaks),
+        "peaks": ours.peaks,
+        "planned": [step for step, n in enumerate(ours.new_plans) if n],
+        "planning_s": max(0.0, sum(ours.seconds) - sum(plain.seconds)),
+        "difference": difference,
+        "warned": warned,
+    }
+    return row | {"fails": fails(row, changes)}
 
 
 def fails(row: Row, changes: Iterable[int] = ()) -> list[str]:

@@ -45,7 +45,7 @@ def _llama() -> LlamaForCausalLM:
 
 
 def _rows(**most: int) -> list[dict[str, str]]:
-    """Eight rows for each step: column → text of up to so many words."""
+    """Make eight rows for each step: column → random text; ``most``: column → its largest number of words."""
     draw = random.Random(0)  # imports of libraries may use the common generator
 
     def text(words: int) -> str:
