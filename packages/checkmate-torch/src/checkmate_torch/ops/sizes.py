@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from checkmate import UnsupportedModelError
 from checkmate_torch.private import (
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Sizes",
+    "are_larger",
     "are_within",
     "bounded",
     "covers",
@@ -44,6 +45,7 @@ __all__ = [
     "planning_for",
     "planning_for_present",
     "present_sizes",
+    "shown_inputs",
     "typical",
 ]
 
@@ -91,6 +93,11 @@ def bounded(size: int | torch.SymInt) -> int:
     return largest(size)
 
 
+def shown_inputs(gm: GraphModule) -> list[object]:
+    """The inputs of a captured graph as Dynamo shows them, with sizes that may change as symbols."""
+    return [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
+
+
 def planned_sizes(inputs: Sequence[object]) -> Sizes:
     """The sizes that a graph with these inputs is planned for."""
     return tuple(tuple(map(largest, shape)) for shape in _shapes(inputs))
@@ -100,6 +107,11 @@ def present_sizes(inputs: Sequence[object]) -> Sizes:
     """The sizes of this call, where declared maxima count as its sizes."""
     with planning_for_present():
         return planned_sizes(inputs)
+
+
+def are_larger(inputs: Sequence[object]) -> bool:
+    """Whether a graph with these inputs is planned for larger sizes than those of this call."""
+    return planned_sizes(inputs) != present_sizes(inputs)
 
 
 def covers(inputs: Sequence[object], earlier: Sizes) -> bool:
@@ -131,12 +143,12 @@ def planning_for(
         earlier: the sizes of earlier graphs.
         ahead: whether to plan for twice the sizes if they have grown, as they may grow further.
     """
-    values = _values(inputs, present_sizes(inputs))
+    values = present = _values(inputs, present_sizes(inputs))
     for other in sorted((_values(inputs, sizes) for sizes in earlier), key=_volume, reverse=True):
         both = {symbol: max(size, other.get(symbol, 0)) for symbol, size in values.items()}
         if _volume(both) <= _TOGETHER * max(_volume(values), _volume(other)):
             values = both
-    if ahead and values == _values(inputs, present_sizes(inputs)):
+    if ahead and values == present:
         values = {symbol: 2 * size for symbol, size in values.items()}
     with _planning_for(values):
         yield

@@ -22,12 +22,13 @@ from checkmate.units import format_bytes, parse_budget
 from checkmate_torch.capture.dynamo_capture import NotOneGraphError
 from checkmate_torch.ops.sizes import (
     Sizes,
+    are_larger,
     are_within,
     covers,
     planned_sizes,
     planning_for,
     planning_for_present,
-    present_sizes,
+    shown_inputs,
 )
 from checkmate_torch.optimizer.state import States, calls_the_model
 from checkmate_torch.planning.decide import Whole
@@ -101,14 +102,14 @@ class Session:
             gradient_bytes=self.gradient_bytes,
             whole=self.whole,
         )
-        shown = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
+        shown = shown_inputs(gm)
         planner = Planner(step=step, plans=self.plans)
         with planning_for(shown, self.sizes, ahead=n_outstanding() > 0 < self.n_outgrown):
             try:
                 call = planner(gm, example_inputs)
                 self._note_sizes(shown)
             except InfeasibleBudgetError:
-                if planned_sizes(shown) == present_sizes(shown):
+                if not are_larger(shown):
                     raise
                 with planning_for_present():
                     call = planner(gm, example_inputs)

@@ -5,7 +5,6 @@ right after its last read. So the order of the nodes is the schedule, frees incl
 later, a node that does nothing uses the value until then. An op that reuses an operand that dies with it runs
 in place. A read uses the latest copy, and views are made again from it. A value that forward makes and
 backward uses is saved: it is an output of the forward graph and an input of the backward graph.
-
 """
 
 from __future__ import annotations

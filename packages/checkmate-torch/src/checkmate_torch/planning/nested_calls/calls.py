@@ -137,6 +137,14 @@ class PlannedCall:
         """Its graph with the other calls of a decision."""
         return decision.charged(self.graph, self.boundary, self.sizes)
 
+    def decision_for(self, graph: DFGraph, boundary: int | None, sizes: ChangingSizes) -> Decision | None:
+        """The decision, if the peak of its graph, captured again, is what was decided on."""
+        if self.decision is None:
+            return None
+        decided = self.decision.solution(self.graph, self.boundary, self.sizes)
+        present = self.decision.solution(graph, boundary, sizes)
+        return self.decision if (present.peak or 0) <= decided.problem.budget else None
+
 
 _OF_CAPTURE = {f.name for f in fields(PlannedCall)} - {"boundary", "home", "decision", "number"}
 """What changes if a call is captured again."""
@@ -215,19 +223,9 @@ class NestedCalls:
         """The call of a traced graph, if it was planned before."""
         return next((call for call in self.known if not differences(graph, call.graph)), None)
 
-    def decision(self, graph: DFGraph, boundary: int | None, sizes: ChangingSizes) -> Decision | None:
-        """The decision for a traced graph, if its peak is what was decided on."""
-        call = self.find(graph)
-        if call is None or call.decision is None:
-            return None
-        decided = call.decision.solution(call.graph, call.boundary, call.sizes)
-        present = call.decision.solution(graph, boundary, sizes)
-        return call.decision if (present.peak or 0) <= decided.problem.budget else None
-
-    def noted(self, call: PlannedCall) -> PlannedCall:
-        """The call to run: a newly planned one, or an earlier one of the same graph, brought up to date."""
+    def noted(self, call: PlannedCall, known: PlannedCall | None) -> PlannedCall:
+        """The call to run: a newly planned one, or the known one of the same graph, brought up to date."""
         call.generation = self.generation
-        known = self.find(call.graph)
         if known is None:
             self.known.append(call)
             return call

@@ -17,7 +17,7 @@ from checkmate.units import format_bytes
 from checkmate_torch.distributed.wrappers import bucket_bytes
 from checkmate_torch.memory.account import ResidentBytes, named
 from checkmate_torch.memory.plain_step import plain_step_of_graph
-from checkmate_torch.ops.sizes import planned_sizes, planning_for_present, present_sizes
+from checkmate_torch.ops.sizes import are_larger, planning_for_present, shown_inputs
 from checkmate_torch.planning.decide import LEAST_S, budget_bytes, decide_step, least_memory
 from checkmate_torch.planning.fusing import Fusing
 from checkmate_torch.planning.nested_calls.calls import (
@@ -65,8 +65,7 @@ class SplitStep(Step):
         if continues or (loss is None and returns_loss(gm)):
             loss = 0
         plain = plain_now = plain_step_of_graph(gm, inputs, loss=loss) if self.given is None else None
-        shown = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
-        if self.options.is_share and planned_sizes(shown) != present_sizes(shown):
+        if self.options.is_share and are_larger(shown_inputs(gm)):
             with planning_for_present():
                 plain_now = plain_step_of_graph(gm, inputs, loss=loss)
         return Captured(
@@ -99,7 +98,8 @@ class SplitStep(Step):
             for plain in (captured.plain, captured.plain_now)
         ]
         sizes = ChangingSizes.of(traced)
-        decision = self.calls.decision(traced.graph, traced.boundary, sizes)
+        known = self.calls.find(traced.graph)
+        decision = None if known is None else known.decision_for(traced.graph, traced.boundary, sizes)
         account = holdings.account(traced)
         if decision is not None:
             account = replace(account, fixed={**account.fixed, Kind.OTHER_CALLS: decision.besides})
@@ -111,7 +111,9 @@ class SplitStep(Step):
             plain_peak=peaks[0] if decision is None else decision.plain_peak,
             peak_now=peaks[1],
             sizes=sizes,
+            known=known,
             decision=decision,
+            is_provisional=decision is None and self._is_provisional(captured, known),
         )
 
     def _trace(self, joint: Joint, captured: Captured) -> TracedGraph:
@@ -137,16 +139,14 @@ class SplitStep(Step):
             return step.decision.solution(step.graph, step.traced.boundary, step.sizes)
         if self.calls.backward_repeats and step.traced.boundary is not None and not captured.continues:
             return self._decide_for_repeats(step, step.traced.boundary)
-        if self._is_provisional(step):
+        if step.is_provisional:
             return self._keep_least(step)
         return self._decide_alone(step, throw=True)
 
-    def _is_provisional(self, step: PricedStep) -> bool:
+    def _is_provisional(self, captured: Captured, known: PlannedCall | None) -> bool:
         """Whether a call is one of several of a step that are not known yet, or need more than is known."""
-        known, captured = self.calls.find(step.graph), step.captured
-        is_nested = (
-            captured.continues or captured.is_inside or (known is not None and known.decision is not None)
-        )
+        was_decided = known is not None and known.decision is not None
+        is_nested = captured.continues or captured.is_inside or was_decided
         return is_nested or any(call.provisional for call in self.calls.known)
 
     def _decide_alone(self, step: PricedStep, room: int | None = None, *, throw: bool) -> Solution:
@@ -190,7 +190,7 @@ class SplitStep(Step):
         without = partial(without_absent, step.traced, backward)
         if self.given is not None:
             return Halves(forward=forward, backward=backward, without=without)
-        call = self.calls.noted(self._planned_call(step, schedule))
+        call = self.calls.noted(self._planned_call(step, schedule), step.known)
         n_outputs = len(step.traced.forward_outputs)
         return Halves(
             forward=forward,
@@ -214,7 +214,7 @@ class SplitStep(Step):
             optimizer_bytes=self.options.optimizer_bytes,
             budget=self._budget(step),
             loss_guess=traced.loss_bytes if step.captured.loss is None else 0,
-            provisional=step.decision is None and self._is_provisional(step),
+            provisional=step.is_provisional,
             home=weakref.ref(self.calls),
         )
 

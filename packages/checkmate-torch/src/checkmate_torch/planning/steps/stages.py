@@ -22,7 +22,7 @@ from checkmate_torch.memory.plain_step import PlainStep
 from checkmate_torch.optimizer.whole_step import StepGraph, without_late_reads
 from checkmate_torch.planning.decide import Whole
 from checkmate_torch.planning.fusing import Fusing, priced_with_chains
-from checkmate_torch.planning.nested_calls.calls import Decision
+from checkmate_torch.planning.nested_calls.calls import Decision, PlannedCall
 from checkmate_torch.planning.nested_calls.changing_sizes import ChangingSizes
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.step_plan import GivenSchedule
@@ -73,7 +73,9 @@ class PricedStep:
         plain: PyTorch's own order, if it is not the base order.
         updates: the updates of the optimizer, if they are part of the graph.
         sizes: those that may change from run to run.
+        known: the call of this graph, if it was planned before.
         decision: made for this graph together with the other calls of its step, if there is one.
+        is_provisional: whether it is one of several calls of a step that are not all known yet.
     """
 
     captured: Captured
@@ -85,7 +87,9 @@ class PricedStep:
     plain: PlainOrder | None = None
     updates: StepGraph | None = None
     sizes: ChangingSizes = field(default_factory=ChangingSizes)
+    known: PlannedCall | None = None
     decision: Decision | None = None
+    is_provisional: bool = False
 
     @property
     def graph(self) -> DFGraph:

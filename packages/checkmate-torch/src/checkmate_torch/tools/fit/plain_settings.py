@@ -2,9 +2,9 @@
 
     bytes of a file ↦ {setting: word, number, or list or dict of these}
 
-A config may come from anywhere, and transformers trusts it: for some names it imports code of a repository,
-fetches a file, or makes a list as long as a number says. What is left out here can't change the memory of a
-model that transformers builds by its own code.
+A config may come from anywhere, and transformers trusts it: some settings make it import code of a
+repository, fetch a file, or build a list of a billion items. The settings that are left out here can't change
+the memory of a model that transformers builds by its own code.
 """
 
 from __future__ import annotations
