@@ -37,6 +37,7 @@ from checkmate.model.graph import DFGraph, Op, Tensor
 from checkmate.model.lower import lower
 from checkmate.model.plan import Plan
 from checkmate.model.schedule import Compute, Free, Schedule, Step
+from checkmate.model.split import Group, Part, Piece, SplitGraph, split
 from checkmate.problem.problem import OnProgress, Problem, Progress, keep_all_peak
 from checkmate.problem.solution import Solution, Status
 from checkmate.simulate import Timeline, simulate
@@ -70,12 +71,15 @@ __all__ = [
     "Frontier",
     "GraphBuilder",
     "GraphError",
+    "Group",
     "InfeasibleBudgetError",
     "InvalidScheduleError",
     "MissingDistributionError",
     "NoPlanError",
     "OnProgress",
     "Op",
+    "Part",
+    "Piece",
     "Plan",
     "PlanError",
     "PluginError",
@@ -87,6 +91,7 @@ __all__ = [
     "ScheduleCache",
     "Solution",
     "SolverError",
+    "SplitGraph",
     "Status",
     "Step",
     "SweepInterrupted",
@@ -103,6 +108,7 @@ __all__ = [
     "read_schedule",
     "simulate",
     "solve",
+    "split",
     "sweep",
     "write_graph",
     "write_schedule",
