@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from checkmate import Budget, Solution, UnsupportedModelError
+from checkmate import Budget, Solution, UnsupportedModelError, keep_all_peak
 from checkmate.framework import TracedStep
 from checkmate.report import Kind
 from checkmate_torch.api.compile import CompiledModule
@@ -26,7 +26,8 @@ from checkmate_torch.capture.fake_twins import arguments_of, on_fakes
 from checkmate_torch.costs.meter import resident_bytes
 from checkmate_torch.memory.plain_step import PlainStep, plain_step_of_code
 from checkmate_torch.ops.device import Target, for_target
-from checkmate_torch.planning.decide import decide_step
+from checkmate_torch.planning.decide import budget_bytes
+from checkmate_torch.planning.dividing import decide_in_pieces
 from checkmate_torch.planning.options import ModelSettings, Options, TracingModelSettings
 from checkmate_torch.planning.planner import Tracer
 from checkmate_torch.planning.steps.split_step import SplitStep
@@ -42,21 +43,31 @@ class TracedModel(TracedStep):
     """A training step that was traced and not run.
 
     Attributes:
-        traced: PyTorch's joint graph and its relation to ``graph``.
+        kind: how the step is planned.
+        priced: the step, with PyTorch's joint graph.
         model: the model, as it was passed.
         loss: from the model's output to a scalar; None = it was not traced.
-        options: how it was traced.
         plain_peak: predicted peak of plain PyTorch, in bytes: of the model's own code, or where that can't be
             followed, of the captured code. None = it is unknown.
         plain: the step of the model's own code; None = it can't be followed, or its loss is not known.
     """
 
-    traced: TracedGraph
+    kind: SplitStep
+    priced: PricedStep
     model: nn.Module
     loss: Loss | None
-    options: Options
     plain_peak: int | None
     plain: PlainStep | None
+
+    @property
+    def traced(self) -> TracedGraph:
+        """PyTorch's joint graph and its relation to ``graph``."""
+        return self.priced.traced
+
+    @property
+    def options(self) -> Options:
+        """How it was traced."""
+        return self.kind.options
 
 
 def trace(
@@ -127,14 +138,12 @@ def plan(
         UnsupportedModelError, CostError: as :func:`trace`.
     """
     traced = _traced(model, example_inputs, loss, device, {"budget": budget, **settings})
-    return decide_step(
-        traced.options,
-        traced.graph,
-        traced.account,
-        allocated_for(model, example_inputs),
-        plain_peak=traced.plain_peak,
-        throw=throw,
-    )
+    options = traced.options
+    plain = keep_all_peak(traced.graph) if traced.plain_peak is None else traced.plain_peak
+    room = budget_bytes(options, allocated_for(model, example_inputs), plain)
+    kind = replace(traced.kind, options=replace(options, budget=room))
+    with for_target(Target.parse(device)):
+        return decide_in_pieces(kind, replace(traced.priced, peak_now=plain), throw=throw)[1]
 
 
 def options_for(target: Target | None, **settings: Any) -> Options:
@@ -167,7 +176,8 @@ def _traced(
             plain = plain_step_of_code(model, example_inputs, loss)
         mode, twin, args, kwargs = on_fakes(model, example_inputs, None if target is None else target.device)
         whole = twin if loss is None else WithLoss(twin, loss)
-        run = captured_model(Tracer(step=SplitStep(options=options, module=twin)))
+        kind = SplitStep(options=options, module=twin)
+        run = captured_model(Tracer(step=kind))
         with mode, torch.enable_grad():
             done: PricedStep | None = stopped(run, whole, *args, **kwargs)
     if done is None:
@@ -178,10 +188,10 @@ def _traced(
     return TracedModel(
         graph=done.graph,
         account=done.account,
-        traced=done.traced,
+        kind=kind,
+        priced=done,
         model=model,
         loss=loss,
-        options=options,
         plain_peak=done.plain_peak if plain is None else _plain_peak(plain, done),
         plain=plain,
     )

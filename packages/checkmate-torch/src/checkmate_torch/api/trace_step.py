@@ -24,7 +24,7 @@ from checkmate_torch.capture.fake_twins import fake_like, twin_of
 from checkmate_torch.ops.device import Target, for_target
 from checkmate_torch.optimizer.separable import copied, is_memoryless
 from checkmate_torch.optimizer.whole_step import StepGraph
-from checkmate_torch.planning.decide import decide_step
+from checkmate_torch.planning.dividing import decide_in_pieces
 from checkmate_torch.planning.options import (
     Options,
     PlanningStepSettings,
@@ -88,11 +88,11 @@ def trace_step(
     """
     of_step, others = split_settings(settings)
     step = WholeStep(model=model, loss_fn=loss_fn, optimizer=optimizer, **of_step)
-    done, options = _traced(step, example_inputs, device, others)
+    kind, done, _ = _traced(step, example_inputs, device, others)
     if done.updates is None:
         raise RuntimeError("a whole step was traced without its updates")
     return TracedTraining(
-        graph=done.graph, account=done.account, step=done.updates, source=step, options=options
+        graph=done.graph, account=done.account, step=done.updates, source=step, options=kind.options
     )
 
 
@@ -141,17 +141,9 @@ def plan_step(
     """
     of_step, others = split_settings(settings)
     step = WholeStep(model=model, loss_fn=loss_fn, optimizer=optimizer, **of_step)
-    done, options = _traced(step, example_inputs, device, {"budget": budget, **others})
-    return decide_step(
-        options,
-        done.graph,
-        done.account,
-        done.holdings.allocated(),
-        plain=done.plain,
-        plain_peak=done.plain_peak,
-        fixed_order=False,
-        throw=throw,
-    )
+    kind, done, target = _traced(step, example_inputs, device, {"budget": budget, **others})
+    with for_target(target):
+        return decide_in_pieces(kind, done, throw=throw)[1]
 
 
 def _traced(
@@ -159,7 +151,7 @@ def _traced(
     example_inputs: tuple[object, ...],
     named: str | torch.device | None,
     settings: Mapping[str, Any],
-) -> tuple[PricedStep, Options]:
+) -> tuple[UnbrokenStep, PricedStep, Target | None]:
     """Trace the step; on fake tensors if the model has no memory or a device is named."""
     target = Target.parse(named)
     options, updates = options_for(target, **settings), step.updates()
@@ -172,14 +164,15 @@ def _traced(
         example_inputs = tree_map(lambda x: fake_like(x, fakes, device), example_inputs)
         mode = fakes
     with for_target(target), mode, torch.enable_grad():
-        run = step.captured(Tracer(step=UnbrokenStep.of(step, updates, options)), max_plans=1)
+        kind = UnbrokenStep.of(step, updates, options)
+        run = step.captured(Tracer(step=kind), max_plans=1)
         scale = None if step.scaler is None else torch.ones((), device=updates.device)
         done: PricedStep | None = stopped(run, scale, *example_inputs)
     if done is None:
         raise UnsupportedModelError(
             "the loss depends on no parameter that requires a gradient: there is nothing to train"
         )
-    return done, options
+    return kind, done, target
 
 
 def _twin(step: WholeStep, mode: FakeTensorMode, device: torch.device | None) -> WholeStep:

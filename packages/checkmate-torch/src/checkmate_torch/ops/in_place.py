@@ -3,24 +3,28 @@
     y = f(x, …) ↦ f_(x, …)                   element-wise functions with an in-place form
     y = f(x, z) ↦ f_(z, x)                   sums and products, whose operands may change places
     y = f'(g, …) ↦ f'(g, …, grad_input=g)    gradients of activations
+    y = z + a b  ↦ z.addmm_(a, b)            sums of products
+    y = z with rows i set to x               results that are written piece by piece
 
 Both forms run the same kernel, so all bits of the result are equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, cast
 
 import torch
+from torch import Tensor
 from torch.fx import Node
 from torch.fx.node import Argument
 
-from checkmate_torch.ops.recompute_rules import is_random
+from checkmate_torch.ops.recompute_rules import Pure, is_random
 from checkmate_torch.ops.storages import shown_by, storage_key
 from checkmate_torch.private import OpOverload, formula, in_place_form, tree_leaves
 
-__all__ = ["Overwrite", "overwrites"]
+__all__ = ["Overwrite", "Written", "overwrites"]
 
 _aten = torch.ops.aten
 _COMMUTATIVE = frozenset({_aten.add.Tensor, _aten.mul.Tensor})
@@ -34,11 +38,45 @@ _GRADIENTS: Mapping[object, OpOverload] = {
 """Gradient of an activation → its kernel that writes to a given tensor; the incoming gradient is first."""
 
 
+@dataclass(frozen=True)
+class Written(Pure):
+    """Write a piece into a tensor of the whole size: a new one, or a copy of the one with the pieces before.
+
+    Attributes:
+        shape: of the whole tensor.
+        stride: of the whole tensor.
+        places: dimension, start and stop of the piece, for each dimension that is cut.
+    """
+
+    __name__: ClassVar[str] = "written"
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    places: tuple[tuple[int, int, int], ...]
+
+    def __call__(self, *args: object) -> Tensor:
+        """The tensor; arguments are the piece and, except for the first piece, the tensor so far."""
+        piece, *before = cast("tuple[Tensor, ...]", args)
+        whole = (
+            before[0].clone(memory_format=torch.preserve_format)
+            if before
+            else torch.empty_strided(self.shape, self.stride, dtype=piece.dtype, device=piece.device)
+        )
+        return self.into(piece, whole)
+
+    def into(self, piece: Tensor, whole: Tensor) -> Tensor:
+        """Write the piece into the tensor so far, in place."""
+        shown = whole
+        for dim, start, stop in self.places:
+            shown = shown.narrow(dim, start, stop - start)
+        shown.copy_(piece)
+        return whole
+
+
 class Overwrite(NamedTuple):
     """A call that computes what a node does and overwrites ``operand``; its arguments are like a node's."""
 
     operand: Node
-    target: OpOverload
+    target: Callable[..., object]
     args: tuple[Argument, ...]
     kwargs: dict[str, Argument]
 
@@ -54,9 +92,13 @@ def overwrites(node: Node) -> Iterator[Overwrite]:
 def _candidates(node: Node) -> Iterator[Overwrite]:
     target, kwargs = node.target, dict(node.kwargs)
     first, *rest = node.args or (None,)
+    if isinstance(target, Written) and rest:
+        yield Overwrite(cast(Node, rest[0]), target.into, node.args, kwargs)
     if not (isinstance(target, OpOverload) and isinstance(first, Node)) or is_random(node):
         return
-    if target in _GRADIENTS:
+    if target is _aten.addmm.default:
+        yield Overwrite(first, _aten.addmm_.default, node.args, kwargs)
+    elif target in _GRADIENTS:
         yield Overwrite(first, _GRADIENTS[target], node.args, {**kwargs, "grad_input": first})
     elif torch.Tag.pointwise in target.tags and (form := in_place_form(target)) is not None:
         yield Overwrite(first, form, node.args, kwargs)

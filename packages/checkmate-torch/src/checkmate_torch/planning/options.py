@@ -27,6 +27,7 @@ __all__ = [
     "Options",
     "PlanningStepSettings",
     "Settings",
+    "Split",
     "StepSettings",
     "TracingModelSettings",
     "TracingStepSettings",
@@ -38,6 +39,8 @@ __all__ = [
 
 Lowering = Literal["eager", "inductor"]
 """How the ops of a schedule run; see :class:`TrainingSettings`."""
+Split = Literal["auto", False] | Mapping[str, int]
+"""Whether ops may run in pieces; see :class:`ModelSettings`."""
 _log = logging.getLogger(__name__)
 
 
@@ -58,7 +61,17 @@ class TracingModelSettings(TracingSettings, total=False):
 
 
 class ModelSettings(TracingModelSettings, Settings, total=False):
-    """Keyword settings of the entry points that plan for a model: settings for tracing and for planning."""
+    """Keyword settings of the entry points that plan for a model: settings for tracing and for planning.
+
+    Attributes:
+        split: whether ops may run in pieces, as the losses of a language model over a few tokens at a time.
+            ``"auto"`` (the default): where the budget needs it, or where it is predicted to cost at least 2 %
+            less; numbers of pieces are decided, too. Sums over pieces may then differ by rounding. False =
+            never. A mapping from names of ops, as :meth:`report` shows them, to numbers of pieces: exactly
+            these.
+    """
+
+    split: Split
 
 
 class TrainingSettings(ModelSettings, total=False):
@@ -120,7 +133,13 @@ class TracingStepSettings(StepSettings, TracingSettings, total=False):
 
 
 class PlanningStepSettings(StepSettings, Settings, total=False):
-    """Keyword settings of the entry point that plans a whole step: what it does, and how to plan it."""
+    """Keyword settings of the entry point that plans a whole step: what it does, and how to plan it.
+
+    Attributes:
+        split: as in :class:`ModelSettings`.
+    """
+
+    split: Split
 
 
 class TrainingStepSettings(PlanningStepSettings, total=False):
@@ -157,6 +176,7 @@ class Options(CommonOptions):
         dynamic: whether sizes may change within a plan.
         strict: whether to raise where the budget can't be kept.
         loss: the loss outside the model; None = unknown.
+        split: as in :class:`ModelSettings`.
     """
 
     optimizer_bytes: int = 0
@@ -167,6 +187,7 @@ class Options(CommonOptions):
     dynamic: bool | None = None
     strict: bool = False
     loss: Callable[[Any], Tensor] | None = None
+    split: Split = "auto"
     _spelled: ClassVar[Mapping[str, str]] = {"optimizer_bytes": "optimizer"}
 
     @property
@@ -189,6 +210,7 @@ class Options(CommonOptions):
         lowering: str = "eager",
         max_plans: int = 8,
         loss: Callable[[Any], Tensor] | None = None,
+        split: Split = "auto",
         **settings: Any,
     ) -> Self:
         """Read settings as users write them, so that a mistake shows before anything is traced.
@@ -197,7 +219,8 @@ class Options(CommonOptions):
             BudgetError: also if the optimizer's state can't be predicted.
             TypeError: also unless ``optimizer`` is a ``torch.optim.Optimizer``, and ``process_group`` is a
                 process group, ``"all"`` or ``"alone"``.
-            ValueError: if there is no such lowering, or unless ``max_plans`` is a positive integer.
+            ValueError: if there is no such lowering, or unless ``max_plans`` is a positive integer and
+                ``split`` is one of its values.
         """
         cls.refuse_unknown(settings)
         if optimizer is not None:
@@ -213,8 +236,17 @@ class Options(CommonOptions):
             lowering=lowering,
             max_plans=max_plans,
             loss=loss,
+            split=_checked_split(split),
             **settings,
         )
+
+
+def _checked_split(split: Split) -> Split:
+    if split == "auto" or split is False:
+        return split
+    if isinstance(split, Mapping) and all(isinstance(k, int) and k > 0 for k in split.values()):
+        return dict(split)
+    raise ValueError(f"split is {split!r}, must be 'auto', False, or a mapping from ops to numbers of pieces")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

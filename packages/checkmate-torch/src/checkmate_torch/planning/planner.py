@@ -18,6 +18,7 @@ from torch.fx import GraphModule
 from checkmate_torch.capture.dynamo_capture import Stop
 from checkmate_torch.capture.recurrent_ops import with_recurrent_ops
 from checkmate_torch.capture.target_kernels import with_kernels_of_target
+from checkmate_torch.planning.dividing import decide_in_pieces
 from checkmate_torch.planning.fusing import Fusing, fused_or_not
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.step_plan import StepPlan
@@ -61,11 +62,15 @@ class Planner:
         return compile_joint(gm, captured.inputs, split)
 
     def _split(self, joint: Joint, *, captured: Captured, fusing: Fusing | None) -> Halves:
+        self.step.prepare(joint, captured)
         return self._planned(self.step.price(joint, captured, fusing), fusing)
 
     def _planned(self, step: PricedStep, fusing: Fusing | None) -> Halves:
         """Decide a priced step, fuse its ops if asked for, emit its code, and record the plan."""
-        solution = self.step.decide(step)
+        if fusing is None:
+            step, solution = decide_in_pieces(self.step, step)
+        else:
+            solution = self.step.decide(step)
         schedule, fusion = step.schedule(solution), None
         if fusing is not None:
             problem = solution.problem
@@ -82,6 +87,7 @@ class Planner:
                 plain_peak=step.plain_peak,
                 loss_guess=step.traced.loss_bytes if step.captured.loss is None else 0,
                 decision=step.decision,
+                divided=step.divided,
             )
         )
         shapes = ", ".join(str(tuple(x.shape)) for x in step.holdings.batch)

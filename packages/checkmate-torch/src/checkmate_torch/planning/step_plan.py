@@ -22,6 +22,7 @@ from checkmate_torch.memory.snapshot import Snapshot, predicted_snapshot
 from checkmate_torch.planning.nested_calls.calls import Decision
 from checkmate_torch.running.fusing import Fusion
 from checkmate_torch.running.graph_writer import Watch
+from checkmate_torch.tracing.pieces import Division, in_words
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
 __all__ = ["GivenSchedule", "StepPlan", "Viewable"]
@@ -46,6 +47,7 @@ class StepPlan:
             order is used instead.
         loss_guess: bytes that a rule of thumb charges for a loss outside of the model.
         decision: made together with the other calls of a step, if there are some.
+        divided: the regions of the graph that run in pieces.
     """
 
     traced: TracedGraph
@@ -55,6 +57,7 @@ class StepPlan:
     plain_peak: int | None = None
     loss_guess: int = 0
     decision: Decision | None = None
+    divided: tuple[Division, ...] = ()
 
     @property
     def plain_bytes(self) -> int:
@@ -119,7 +122,7 @@ class StepPlan:
             f"{self.decision}; {_BETWEEN}": self.decision is not None and self.decision.n_calls > 1,
             str(self.fusion): self.fusion is not None,
         }
-        return tuple(remark for remark, holds in remarks.items() if holds)
+        return (*(remark for remark, holds in remarks.items() if holds), *in_words(self.divided))
 
 
 class Viewable(HasPlans[StepPlan]):

@@ -72,13 +72,17 @@ def trace_joint(
     """
     builder = _Builder(joint, overwritten, broken=not unbroken)
     builder.add_placeholders()
-    for node in builder.forward:
-        builder.add_node(node)
-    builder.in_backward = True
-    if not unbroken:
-        builder.add_boundary(loss)
-    for node in builder.backward:
-        builder.add_node(node)
+    if unbroken:
+        for node in builder.live:
+            builder.add_node(node)
+        return builder.traced(reserve, name)
+    for node in builder.live:
+        if node not in builder.backward:
+            builder.add_node(node)
+    builder.add_boundary(loss)
+    for node in builder.live:
+        if node in builder.backward:
+            builder.add_node(node)
     return builder.traced(reserve, name)
 
 
@@ -102,7 +106,7 @@ class _Builder:
         self.output_roles = list(output.meta["desc"])[:n]
         # Writes of a custom function's backward pass; forward's writes are the runtime's.
         self.writes = [x for x in graph.nodes if writes(x) and set(x.all_input_nodes) & set(self.primals)]
-        self.forward, self.backward = self._split()
+        self.live, self.backward = self._split()
 
         self.ops: list[Op] = []
         self.nodes: list[Node | None] = []
@@ -114,28 +118,26 @@ class _Builder:
         self.unread: list[Node] = []
         self.kept_bytes = 0  # all the time: random states for replays, new running statistics
         self.device: torch.device | None = None
-        self.in_backward = False
         self.user_outputs = self._user_outputs()
         self.overwritten: set[int] = set()
         self.written_later = overwritten
         self.boundary: int | None = None
 
-    def _split(self) -> tuple[list[Node], list[Node]]:
-        """Live call nodes of both passes in trace order; ancestors of forward outputs are forward."""
+    def _split(self) -> tuple[list[Node], set[Node]]:
+        """Live call nodes in trace order, and those of the backward pass; ancestors of outputs are forward."""
         needed_forward = ancestors(self.forward_outputs)
         live = needed_forward | ancestors((*self.gradients, *self.writes))
         late = set(self.tangents)
-        forward, backward = [], []
+        called, backward = list[Node](), set[Node]()
         for node in self.joint.graph.nodes:
             if node not in live or node.op in ("placeholder", "output"):
                 continue
             tagged = node.meta.get("partitioner_tag") == "is_backward"
             if node not in needed_forward and (tagged or any(arg in late for arg in node.all_input_nodes)):
                 late.add(node)
-                backward.append(node)
-            else:
-                forward.append(node)
-        return forward, backward
+                backward.add(node)
+            called.append(node)
+        return called, backward
 
     def _user_outputs(self) -> list[Node]:
         """Forward outputs that the caller holds; without a boundary, new values of mutated inputs too."""
@@ -212,7 +214,7 @@ class _Builder:
                 cost=0.0,
                 workspace=state,
                 recomputable=not once and self.overwritten.isdisjoint(again),
-                backward=self.in_backward,
+                backward=node in self.backward,
             )
         )
         self.nodes.append(node)
@@ -289,14 +291,15 @@ class _Builder:
     def _with_reuses(self, graph: DFGraph) -> DFGraph:
         """Name for each op the tensor that it may overwrite with its output: of several, the least read one.
 
-        A tensor of the other pass is never overwritten: autograd, or the caller, may still need it.
+        A tensor of the other pass is never overwritten: autograd, or the caller, may still need it. In the
+        forward pass only sums over pieces, and results that are written in pieces, overwrite a tensor.
         """
         ops, first = list(graph.ops), -1 if self.boundary is None else self.boundary
         for v, node in enumerate(self.nodes):
-            if node is None or v < first:
+            if node is None or (v < first and not node.meta.get("accumulates")):
                 continue
             found = {self.tensor_of[call.operand] for call in overwrites(node)} - {*graph.outputs}
-            made = [t for t in found if graph.producer[t] > first]
+            made = [t for t in found if graph.producer[t] > first or v < first]
             if made:
                 ops[v] = replace(ops[v], reuses=(min(made, key=lambda t: (len(graph.readers.row(t)), t)),))
         return replace(graph, ops=tuple(ops))

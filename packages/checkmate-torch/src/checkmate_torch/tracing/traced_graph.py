@@ -76,7 +76,7 @@ class TracedGraph:
         return loss.workspace + self.graph.tensors[loss.outputs[-1]].size
 
     @cached_property
-    def _op_nodes(self) -> frozenset[Node]:
+    def op_nodes(self) -> frozenset[Node]:
         return frozenset(node for node in self.nodes if node is not None)
 
     @cached_property
@@ -100,7 +100,7 @@ class TracedGraph:
         """Whether the node is one of the graph's ops, or picks an output of one."""
         if node.target is operator.getitem:
             node = node.args[0]  # type: ignore[assignment]
-        return node in self._op_nodes
+        return node in self.op_nodes
 
     def sources(self, node: Node) -> tuple[Node, ...]:
         """The ops (or items), placeholders, constants and sizes that make a node's value, through views."""

@@ -91,7 +91,7 @@ class SplitStep(Step):
 
     def price(self, joint: Joint, captured: Captured, fusing: Fusing | None) -> PricedStep:
         """Trace the joint graph with the loss as an op at the boundary."""
-        traced, bare = self.traced_and_priced(partial(self._trace, joint, captured), fusing)
+        traced, bare = self.traced_and_priced(partial(self.trace, joint, captured), fusing)
         traced, holdings = self.with_given_costs(traced), captured.holdings
         peaks = [
             None if plain is None else plain.peak_beside(bare.graph, bare.nodes, holdings.size)
@@ -116,7 +116,8 @@ class SplitStep(Step):
             is_provisional=decision is None and self._is_provisional(captured, known),
         )
 
-    def _trace(self, joint: Joint, captured: Captured) -> TracedGraph:
+    def trace(self, joint: Joint, captured: Captured) -> TracedGraph:
+        """Read the joint graph, with the loss at the boundary."""
         traced = trace_joint(
             joint,
             reserve=captured.holdings.size,
@@ -126,7 +127,12 @@ class SplitStep(Step):
         )
         return replace(traced, graph=named(traced, captured.inputs, self.module))
 
-    def decide(self, step: PricedStep) -> Solution:
+    def may_be_divided(self, step: PricedStep) -> bool:
+        """Whether the step is this one call, all of which is known."""
+        is_one = step.decision is None and not step.is_provisional and not self.calls.backward_repeats
+        return self.given is None and is_one
+
+    def decide(self, step: PricedStep, *, throw: bool = True) -> Solution:
         """The best schedule within the budget, as far as the calls of the step are known.
 
         A piece that others follow, and a call between the two passes of others, keep as little as possible,
@@ -141,7 +147,7 @@ class SplitStep(Step):
             return self._decide_for_repeats(step, step.traced.boundary)
         if step.is_provisional:
             return self._keep_least(step)
-        return self._decide_alone(step, throw=True)
+        return self._decide_alone(step, throw=throw)
 
     def _is_provisional(self, captured: Captured, known: PlannedCall | None) -> bool:
         """Whether a call is one of several of a step that are not known yet, or need more than is known."""

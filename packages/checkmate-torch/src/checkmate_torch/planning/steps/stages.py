@@ -29,6 +29,7 @@ from checkmate_torch.planning.step_plan import GivenSchedule
 from checkmate_torch.private import Halves, Joint
 from checkmate_torch.running.fusing import Fusion
 from checkmate_torch.tracing.loss_bytes import LossBytes
+from checkmate_torch.tracing.pieces import Division
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
 __all__ = ["Captured", "PricedStep", "Step"]
@@ -76,6 +77,7 @@ class PricedStep:
         known: the call of this graph, if it was planned before.
         decision: made for this graph together with the other calls of its step, if there is one.
         is_provisional: whether it is one of several calls of a step that are not all known yet.
+        divided: the regions of the graph that run in pieces.
     """
 
     captured: Captured
@@ -90,6 +92,15 @@ class PricedStep:
     known: PlannedCall | None = None
     decision: Decision | None = None
     is_provisional: bool = False
+    divided: tuple[Division, ...] = ()
+
+    @property
+    def joint(self) -> Joint:
+        """Its joint graph."""
+        traced = self.traced
+        return Joint(
+            module=traced.joint, n_primals=len(traced.primals), n_outputs=len(traced.forward_outputs)
+        )
 
     @property
     def graph(self) -> DFGraph:
@@ -120,13 +131,24 @@ class Step(ABC):
     def capture(self, gm: GraphModule, inputs: Sequence[object]) -> Captured:
         """Look around a captured graph: what is resident, and what plain PyTorch needs."""
 
-    @abstractmethod
-    def price(self, joint: Joint, captured: Captured, fusing: Fusing | None) -> PricedStep:
-        """Trace a joint graph, price its ops, and count the bytes besides; it may be changed in place."""
+    def prepare(self, joint: Joint, captured: Captured) -> None:
+        """Change a joint graph, in place, before it is traced for the first time."""
 
     @abstractmethod
-    def decide(self, step: PricedStep) -> Solution:
-        """The best schedule within the budget."""
+    def trace(self, joint: Joint, captured: Captured) -> TracedGraph:
+        """Read a joint graph, which may be changed in place."""
+
+    @abstractmethod
+    def price(self, joint: Joint, captured: Captured, fusing: Fusing | None) -> PricedStep:
+        """Trace a joint graph, price its ops, and count the bytes besides."""
+
+    def may_be_divided(self, step: PricedStep) -> bool:
+        """Whether ops of a step may run in pieces."""
+        return self.given is None
+
+    @abstractmethod
+    def decide(self, step: PricedStep, *, throw: bool = True) -> Solution:
+        """The best schedule within the budget; without ``throw``, a solution without one if none is found."""
 
     @abstractmethod
     def emit(self, step: PricedStep, solution: Solution, schedule: Schedule, fusion: Fusion | None) -> Halves:

@@ -40,6 +40,7 @@ from checkmate_torch.private import Boxed, Halves, Joint, mark_boxed, tree_map_o
 from checkmate_torch.running.emit import emit_unbroken
 from checkmate_torch.running.fusing import Fusion
 from checkmate_torch.tracing.joint_graph import trace_joint
+from checkmate_torch.tracing.traced_graph import TracedGraph
 
 __all__ = ["UnbrokenStep", "WholeStep"]
 
@@ -161,22 +162,23 @@ class UnbrokenStep(Step):
             plain=plain_step_of_graph(gm, inputs, accumulates=accumulates) if self.given is None else None,
         )
 
+    def prepare(self, joint: Joint, captured: Captured) -> None:
+        """Let the loss be an op like any other, with a gradient that is made in the graph."""
+        join_loss(joint, _parameters(captured), self.updates)
+
+    def trace(self, joint: Joint, captured: Captured) -> TracedGraph:
+        """Read the joint graph as one without a boundary."""
+        name = type(self.module).__name__
+        return trace_joint(joint, unbroken=True, reserve=captured.holdings.size, name=name)
+
     def price(self, joint: Joint, captured: Captured, fusing: Fusing | None) -> PricedStep:
-        """Trace the joint graph with the loss as an op like any other, and append the updates.
+        """Trace the joint graph, and append the updates.
 
         Early updates need room for temporaries: where it is missing and PyTorch's own order fits, that order
         is the best.
         """
-        parameters = {k: x for k, x in enumerate(captured.inputs) if isinstance(x, nn.Parameter)}
-        join_loss(joint, parameters, self.updates)
-        trace = partial(
-            trace_joint,
-            joint,
-            unbroken=True,
-            reserve=captured.holdings.size,
-            name=type(self.module).__name__,
-        )
-        traced, bare = self.traced_and_priced(trace, fusing)
+        parameters = _parameters(captured)
+        traced, bare = self.traced_and_priced(partial(self.trace, joint, captured), fusing)
         statistics = [n.meta["val"] for n in traced.joint.graph.nodes if is_new_statistic(n)]
         step = with_updates(traced, parameters, self.updates, self._profile)
         step = renamed(step, named(step.traced, captured.inputs, self.module))
@@ -200,7 +202,7 @@ class UnbrokenStep(Step):
             updates=step,
         )
 
-    def decide(self, step: PricedStep) -> Solution:
+    def decide(self, step: PricedStep, *, throw: bool = True) -> Solution:
         """The best schedule within the budget; the order of the ops is free."""
         if self.given is not None:
             return self.given.solution(step.graph)
@@ -212,6 +214,7 @@ class UnbrokenStep(Step):
             plain=step.plain,
             plain_peak=self.whole.grown(step.plain_peak or 0),
             fixed_order=False,
+            throw=throw,
         )
 
     def emit(self, step: PricedStep, solution: Solution, schedule: Schedule, fusion: Fusion | None) -> Halves:
@@ -232,6 +235,10 @@ class UnbrokenStep(Step):
         if self.given is not None or not (options.workspaces or options.cost_model == "profiled"):
             return update.counted()
         return update.profile()
+
+
+def _parameters(captured: Captured) -> dict[int, nn.Parameter]:
+    return {k: x for k, x in enumerate(captured.inputs) if isinstance(x, nn.Parameter)}
 
 
 def _guarded(run: Boxed, updated: Mapping[int, nn.Parameter]) -> Boxed:

@@ -1,0 +1,181 @@
+"""Decide which regions of a step run in pieces, and in how many: the cheapest schedule of all that are tried.
+
+The step is decided without pieces first. Where that fits the budget and costs little more than no
+recomputation at all, nothing is divided. Otherwise kinds of regions are taken in the order of their working
+sets, the largest first: their number of pieces is doubled as long as the schedule becomes cheaper or, where
+none fits the budget yet, the floor becomes lower. Each number is priced and solved for a short time, the best
+one for the whole time limit.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from checkmate import Solution, floor, keep_all_peak
+from checkmate_torch.planning.steps.stages import PricedStep, Step
+from checkmate_torch.tracing.pieces import Division, in_pieces, in_words, with_sums_apart
+from checkmate_torch.tracing.regions import Region, find_regions
+
+__all__ = ["decide_in_pieces"]
+
+_WORTH_IT = 0.02
+"""Pieces must save at least this share of the step's cost, unless the budget needs them."""
+_MOST_PIECES = 64
+_MOST_KINDS = 3
+_ROOM = 4
+"""Ops are cut if their working set is above this fraction of the room for tensors in the budget."""
+_BRIEF, _BRIEF_S = 10, 0.5
+"""Each number of pieces is solved for this fraction of the time limit, and at least so many seconds."""
+_MOST_WORSE = 2
+"""After this many numbers of pieces that are worse, more pieces are not tried."""
+_LOWER = 0.98
+"""A floor counts as lower if it is below this share of another."""
+_log = logging.getLogger(__name__)
+
+
+def decide_in_pieces(kind: Step, step: PricedStep, *, throw: bool = True) -> tuple[PricedStep, Solution]:
+    """The step to run, with some ops in pieces where that is better, and its best schedule in the budget.
+
+    Args:
+        kind: how the step is planned.
+        step: without pieces.
+        throw: False = if no schedule is found, return a solution without one instead of raising.
+
+    Raises:
+        InfeasibleBudgetError: if no schedule was found, also with pieces; it is of the division with the
+            lowest floor that was tried.
+        ValueError: if the setting ``split`` names an op that can't be cut.
+    """
+    asked = kind.options.split
+    if asked is False or not kind.may_be_divided(step):
+        return step, kind.decide(step, throw=throw)
+    if isinstance(asked, Mapping):
+        whole = _Whole.of(kind, step, 0)
+        divided = whole.priced(whole.named(asked))
+        return divided, kind.decide(divided, throw=throw)
+    solution = kind.decide(step, throw=False)
+    budget = solution.problem.budget
+    if budget <= step.graph.base_size or (solution.timeline is not None and solution.overhead < _WORTH_IT):
+        return step, solution if solution.timeline is not None else kind.decide(step, throw=throw)
+    search = _Search(_Whole.of(kind, step, budget), solution)
+    search.run()
+    if search.best is not None:
+        better = kind.decide(search.best, throw=False)
+        if _cost(better) < _cost(solution) * (1 - _WORTH_IT):
+            return search.best, better
+    if solution.timeline is None:
+        return search.lowest, kind.decide(search.lowest, throw=throw)
+    return step, solution
+
+
+def _cost(solution: Solution) -> float:
+    return math.inf if solution.timeline is None else solution.timeline.cost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Whole:
+    """A step without pieces, and its regions."""
+
+    kind: Step
+    step: PricedStep
+    regions: Sequence[Region]
+
+    @classmethod
+    def of(cls, kind: Step, step: PricedStep, budget: int) -> _Whole:
+        traced = kind.trace(with_sums_apart(step.joint), step.captured)
+        room = max(0, budget - traced.graph.base_size)
+        return cls(kind=kind, step=step, regions=find_regions(traced, room // _ROOM))
+
+    def named(self, counts: Mapping[str, int]) -> list[Division]:
+        """The divisions that a user asks for, by names of ops."""
+        found = []
+        for name, count in counts.items():
+            region = next((r for r in self.regions if any(name == n.name for n in r.ops)), None)
+            if region is None:
+                known = ", ".join(sorted(r.name for r in self.regions)) or "none"
+                raise ValueError(f"split: op {name!r} can't be cut; ops that can: {known}")
+            found += _divisions([region], count)
+        return found
+
+    def priced(self, divisions: Sequence[Division]) -> PricedStep:
+        """The step in pieces; what plain PyTorch needs does not change."""
+        if not divisions:
+            return self.step
+        traced = divisions[0].region.traced
+        whole = replace(self.step, traced=traced).joint
+        made = self.kind.price(in_pieces(traced, whole, divisions), self.step.captured, None)
+        now = self.step.peak_now
+        return replace(
+            made,
+            plain_peak=self.step.plain_peak,
+            peak_now=keep_all_peak(self.step.graph) if now is None else now,
+            divided=tuple(divisions),
+        )
+
+
+def _divisions(regions: Sequence[Region], count: int) -> list[Division]:
+    rows = [(region, region.pieces(count)) for region in regions if count > 1]
+    return [Division(region, tuple(found)) for region, found in rows if found is not None]
+
+
+class _Search:
+    """The numbers of pieces that were tried.
+
+    Attributes:
+        best: the step with the cheapest schedule that was found; None = none is better than no pieces.
+        lowest: the step with the lowest floor.
+    """
+
+    def __init__(self, whole: _Whole, solution: Solution) -> None:
+        """Start from the best schedule without pieces."""
+        self.whole, self.budget, self.cost = whole, solution.problem.budget, _cost(solution)
+        options = whole.kind.options
+        seconds = min(options.time_limit, max(_BRIEF_S, options.time_limit / _BRIEF))
+        self.brief = replace(whole.kind, options=replace(options, time_limit=seconds))
+        self.best: PricedStep | None = None
+        self.lowest = whole.step
+
+    def run(self) -> None:
+        """Try numbers of pieces for one kind of regions after the other."""
+        kinds: dict[object, list[Region]] = {}
+        for region in self.whole.regions:
+            kinds.setdefault(region.kind, []).append(region)
+        chosen: list[Division] = []
+        for regions in [*kinds.values()][:_MOST_KINDS]:
+            before, worse = chosen, 0
+            for more in _numbers(regions):
+                if self._is_better([*before, *more]):
+                    chosen, worse = [*before, *more], 0
+                elif (worse := worse + 1) == _MOST_WORSE:
+                    break
+            if self.cost < self.whole.step.graph.ideal_cost * (1 + _WORTH_IT):
+                return
+
+    def _is_better(self, divisions: Sequence[Division]) -> bool:
+        """Whether the cost is lower than before or, as long as nothing fits, the floor is."""
+        step = self.whole.priced(divisions)
+        is_lower = floor(step.graph).size < _LOWER * floor(self.lowest.graph).size
+        if is_lower:
+            self.lowest = step
+        if floor(step.graph).size > self.budget:
+            return is_lower and self.cost == math.inf
+        solution = self.brief.decide(step, throw=False)
+        cost = _cost(solution)
+        _log.info("%s: %r", "; ".join(in_words(divisions)), solution)
+        if cost < self.cost:
+            self.best, self.cost = step, cost
+            return True
+        return is_lower and self.cost == math.inf
+
+
+def _numbers(regions: Sequence[Region]) -> Iterator[list[Division]]:
+    """Divisions of some regions into more and more pieces."""
+    known = {1}
+    for count in (2**k for k in range(1, _MOST_PIECES.bit_length())):
+        divisions = _divisions(regions, count)
+        if divisions and (n := len(divisions[0].rows)) not in known:
+            known.add(n)
+            yield divisions

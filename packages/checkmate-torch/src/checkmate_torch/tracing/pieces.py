@@ -1,0 +1,315 @@
+"""Write a joint graph whose regions run in pieces: the same values, as far as sums over rows are the same.
+
+    y = f(x)           ↦   yᵢ = f(x[rows of piece i])
+    w = d(y)ᵀ x        ↦   w₀ = d(y₀)ᵀ x₀,   wᵢ = wᵢ₋₁ + d(yᵢ)ᵀ xᵢ
+
+Operands from outside are sliced, which copies nothing. A result that is read as a whole is written, piece by
+piece, into one tensor. Sums of numbers in half precision are kept in single precision until the last piece.
+Core decides on the order (:func:`checkmate.split`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import Argument, map_arg
+
+from checkmate import DFGraph, Group, split
+from checkmate_torch.ops.cut_rules import SUM, Cut, box, in_piece, is_view
+from checkmate_torch.ops.in_place import Written
+from checkmate_torch.ops.recompute_rules import writes
+from checkmate_torch.ops.storages import shown_by
+from checkmate_torch.private import Joint, fake_mode_of
+from checkmate_torch.tracing.regions import Region, results_of
+from checkmate_torch.tracing.traced_graph import TracedGraph, ancestors
+
+__all__ = ["Division", "PieceOf", "in_pieces", "in_words", "with_sums_apart"]
+
+_aten = torch.ops.aten
+_HALVES = (torch.bfloat16, torch.float16)
+_MEAN, _SUM = 1, 2
+"""Reductions of a loss, as ATen numbers them."""
+
+
+class Division(NamedTuple):
+    """A region, and the rows of each piece."""
+
+    region: Region
+    rows: tuple[range, ...]
+
+
+def in_words(divisions: Sequence[Division]) -> list[str]:
+    """A sentence for each kind of region that runs in pieces."""
+    alike: dict[tuple[object, int], list[Region]] = {}
+    for region, rows in divisions:
+        alike.setdefault((region.kind, len(rows)), []).append(region)
+    return [
+        f"{found[0].name} and the ops around it run in {count} pieces of {found[0].rows} rows"
+        + (f"; so do {len(found) - 1} more parts like it" if len(found) > 1 else "")
+        for (_, count), found in alike.items()
+    ]
+
+
+class PieceOf(NamedTuple):
+    """What a node of the new graph is, in its ``meta["piece"]``: op ``name`` of the old one, and its piece."""
+
+    name: str
+    index: int
+    count: int
+
+
+def with_sums_apart(joint: Joint) -> Joint:
+    """A copy of a joint graph in which losses that are means over rows are sums, divided by their weights.
+
+    The weights of the targets are added up apart from the loss, before it: so the gradient of the first rows
+    does not wait for the loss of the last.
+    """
+    graph = Graph()
+    output = graph.graph_copy(joint.module.graph, copies := {})
+    old_output = joint.module.graph.output_node()
+    made = graph.output(output)
+    made.meta = dict(old_output.meta)
+    for old, new in copies.items():
+        new.meta = dict(old.meta)
+    for node in graph.find_nodes(op="call_function", target=_aten.nll_loss_forward.default):
+        if node.args[3] == _MEAN and shown_by(cast(Node, node.args[0]))[0].dim() == 2:
+            _add_up(graph, node)
+    module = GraphModule(joint.module, graph)
+    return Joint(module=module, n_primals=joint.n_primals, n_outputs=joint.n_outputs)
+
+
+def _add_up(graph: Graph, loss: Node) -> None:
+    """Let a mean be a sum, divided by the weights of its targets."""
+    scores, targets, weights, _, ignored = cast("tuple[Any, ...]", loss.args)
+    shown, total_shown = loss.meta["val"]
+    write = _Nodes(graph, loss.meta)
+    with graph.inserting_before(loss):
+        counted = write(_aten.ne.Scalar, (targets, ignored))
+        if weights is None:
+            total = write(_aten.sum.default, (counted,))
+            total = write(_aten._to_copy.default, (total,), {"dtype": total_shown.dtype})
+        else:
+            zero = write(_aten.zeros_like.default, (targets,))
+            found = write(_aten.gather.default, (weights, 0, write(_aten.where.self, (counted, targets, zero))))
+            total = write(_aten.sum.default, (write(_aten.mul.Tensor, (found, counted)),))
+    loss.args = (scores, targets, weights, _SUM, ignored)
+    for k, item in [*results_of(loss)]:
+        if k == 1:
+            item.replace_all_uses_with(total)
+        else:
+            readers = [*item.users]
+            with graph.inserting_after(item):
+                mean = write(_aten.div.Tensor, (item, total))
+            mean.meta["val"] = shown
+            for reader in readers:
+                reader.replace_input_with(item, mean)
+
+
+class _Nodes:
+    """Adds calls to a graph, with their fake values and the origin of another node."""
+
+    def __init__(self, graph: Graph, meta: Mapping[str, Any]) -> None:
+        self.graph = graph
+        self.meta = {k: v for k, v in meta.items() if k not in ("val", "tensor_meta", "desc")}
+
+    def __call__(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Node:
+        node = self.graph.call_function(target, args, dict(kwargs or {}))
+        node.meta = dict(self.meta)
+        shown_args, shown_kwargs = map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+        mode = fake_mode_of(shown_by(*node.all_input_nodes))
+        if mode is None:
+            raise RuntimeError(f"{target} has no fake operand")
+        with mode:
+            node.meta["val"] = target(*shown_args, **shown_kwargs)
+        return node
+
+
+def in_pieces(traced: TracedGraph, joint: Joint, divisions: Sequence[Division]) -> Joint:
+    """The joint graph of a traced step with some regions in pieces; the old one is unchanged.
+
+    Args:
+        traced: the step; its regions have no op in common.
+        joint: its joint graph.
+        divisions: of its regions.
+    """
+    writer = _Writer(traced, divisions)
+    for node in joint.module.graph.find_nodes(op="placeholder"):
+        writer.copy(node)
+    for op, region, piece in _order(traced.graph, divisions):
+        node = traced.nodes[op]
+        if node is None:
+            continue
+        if region is None:
+            writer.copy(node)
+        else:
+            writer.add_piece(node, region, piece)
+    return Joint(
+        module=writer.module(joint.module), n_primals=joint.n_primals, n_outputs=joint.n_outputs
+    )
+
+
+def _order(graph: DFGraph, divisions: Sequence[Division]) -> list[tuple[int, int | None, int]]:
+    """The ops of the new graph in base order: op of the old one, number of its region, number of its piece."""
+    order: list[tuple[int, int | None, int]] = [(v, None, 0) for v in range(graph.n_ops)]
+    for k, (region, rows) in enumerate(divisions):
+        place = {op: new for new, (op, inside, _) in enumerate(order) if inside is None}
+        group, barrier = region.group, region.group.barrier
+        moved = Group(
+            rows=group.rows,
+            rules={place[v]: rules for v, rules in group.rules.items()},
+            barrier=None if barrier is None else place[barrier],
+        )
+        parts = split(graph, moved, [len(each) for each in rows])
+        order = [
+            order[piece.op] if piece.index is None else (order[piece.op][0], k, piece.index)
+            for piece in parts.pieces
+        ]
+        graph = parts.graph
+    return order
+
+
+class _Writer:
+    """The new graph under construction.
+
+    Attributes:
+        whole: old node → the new one with its whole value, as far as it is complete.
+        pieces: old node and number of a piece → the new node.
+    """
+
+    def __init__(self, traced: TracedGraph, divisions: Sequence[Division]) -> None:
+        self.traced, self.divisions = traced, divisions
+        self.graph = Graph()
+        self.whole: dict[Node, Node] = {}
+        self.pieces: dict[tuple[Node, int], Node] = {}
+        self.growing: dict[Node, Node] = {}  # old node → its sum, or the pieces written, so far
+        self.region_of = {node: k for k, (region, _) in enumerate(divisions) for node in region.ops}
+        self.read_whole = self._read_whole()
+
+    def _read_whole(self) -> set[Node]:
+        """The results of regions that are read outside of them, directly or through views."""
+        old = self.traced.joint.graph
+        live = ancestors([old.output_node(), *(n for n in old.nodes if writes(n))])
+        found: set[Node] = set()
+        for node in reversed(old.nodes):
+            if node not in self.region_of:
+                continue
+            for _, value in results_of(node):
+                readers = [user for user in value.users if user in live]
+                inside = [u for u in readers if self.region_of.get(u) == self.region_of[node]]
+                if len(inside) < len(readers) or any(is_view(u) and u in found for u in inside):
+                    found.add(value)
+        return found
+
+    def copy(self, node: Node) -> Node:
+        """Write a node that is not cut, or a view that is read as a whole, and show its results."""
+        if node not in self.whole:
+            args, kwargs = map_arg((node.args, node.kwargs), self.value)
+            made = self.graph.create_node(node.op, node.target, args, kwargs, name=node.name)
+            made.meta = dict(node.meta)
+            self.whole[node] = made
+        return self.whole[node]
+
+    def value(self, node: Node) -> Node:
+        """The whole value of an old node."""
+        if node in self.whole or node in self.growing:
+            return self.whole[node]
+        return self.copy(node)
+
+    def add_piece(self, node: Node, region: int, index: int) -> None:
+        """Write a piece of an op, and add its results to those of the pieces before."""
+        op, (_, rows) = self.divisions[region].region.ops[node], self.divisions[region]
+        self._write_piece(node, region, index)
+        for k, value in results_of(node):
+            if not value.users:
+                continue
+            piece = self.pieces.pop((value, index)) if op.results[k] == SUM else self._item(node, value, index)
+            write = _Nodes(self.graph, node.meta)
+            if op.results[k] == SUM:
+                self._add(write, value, piece, is_last=index == len(rows) - 1)
+            elif value in self.read_whole:
+                self._put(write, value, cast(Cut, op.results[k]), rows, index)
+
+    def _item(self, node: Node, value: Node, index: int) -> Node:
+        return self.pieces[(value, index)]
+
+    def _write_piece(self, node: Node, region: int, index: int) -> None:
+        """Write an op or a view on the rows of a piece."""
+        division = self.divisions[region]
+        op, rows = division.region.ops[node], division.rows[index]
+
+        def operand(x: Node) -> Node:
+            return self._piece(x, op.operands[x], region, index) if x in op.operands else self.value(x)
+
+        args, kwargs = map_arg((node.args, node.kwargs), operand)
+        result = op.results[0]
+        if isinstance(result, Cut):
+            found = cast("tuple[range, ...]", box(result, rows))
+            lengths = {d: len(r) for d, r in zip(range(result.start, result.stop), found, strict=True)}
+            args = in_piece(node, args, lengths)
+        write = _Nodes(self.graph, node.meta)
+        made = write(node.target, args, kwargs)
+        made.meta["piece"] = PieceOf(node.name, index, len(division.rows))
+        for k, value in results_of(node):
+            self.pieces[value, index] = made if value is node else write(operator.getitem, (made, k))
+
+    def _piece(self, x: Node, cut: Cut, region: int, index: int) -> Node:
+        """The rows of a piece of an operand."""
+        if (x, index) in self.pieces:
+            if x not in self.whole:
+                return self.pieces[x, index]
+        elif self.region_of.get(x) == region and is_view(x):
+            self._write_piece(x, region, index)
+            return self.pieces[x, index]
+        rows = self.divisions[region].rows[index]
+        piece = self.value(x)
+        write = _Nodes(self.graph, x.meta)
+        for d, part, size in zip(range(cut.start, cut.stop), box(cut, rows) or (), cut.sizes, strict=True):
+            if d >= 0 and x.meta["val"].shape[d] == size and len(part) < size:
+                piece = write(_aten.slice.Tensor, (piece, d, part.start, part.stop))
+        return piece
+
+    def _add(self, write: _Nodes, value: Node, part: Node, *, is_last: bool) -> None:
+        """Add a piece's part to a sum."""
+        single = value.meta["val"].dtype not in _HALVES
+        total = self.growing.pop(value, None)
+        if total is None:
+            total = part if single else write(_aten._to_copy.default, (part,), {"dtype": torch.float32})
+        elif part.target is _aten.mm.default and single:
+            total = write(_aten.addmm.default, (total, *part.args))
+            total.meta["accumulates"] = True
+            self.graph.erase_node(part)
+        else:
+            total = write(_aten.add.Tensor, (total, part))
+            total.meta["accumulates"] = True
+        if not is_last:
+            self.growing[value] = total
+        elif single:
+            self.whole[value] = total
+        else:
+            self.whole[value] = write(
+                _aten._to_copy.default, (total,), {"dtype": value.meta["val"].dtype}
+            )
+
+    def _put(self, write: _Nodes, value: Node, cut: Cut, rows: Sequence[range], index: int) -> None:
+        """Write a piece's rows into the whole result."""
+        shown, found = value.meta["val"], cast("tuple[range, ...]", box(cut, rows[index]))
+        places = tuple((d, r.start, r.stop) for d, r in zip(range(cut.start, cut.stop), found, strict=True))
+        target = Written(tuple(shown.shape), tuple(shown.stride()), places)
+        before = self.growing.pop(value, None)
+        made = write(target, (self.pieces[value, index], *([] if before is None else [before])))
+        made.meta["accumulates"] = True
+        if index < len(rows) - 1:
+            self.growing[value] = made
+        else:
+            self.whole[value] = made
+
+    def module(self, old: GraphModule) -> GraphModule:
+        """The finished graph."""
+        output = old.graph.output_node()
+        made = self.graph.output(map_arg(cast("Argument", output.args[0]), self.value))
+        made.meta = dict(output.meta)
+        return GraphModule(old, self.graph)

@@ -1,0 +1,225 @@
+"""Find the parts of a joint graph that can run in pieces: around the tensors that set the floor.
+
+A *region* is grown from one large tensor and some neighbouring dimensions of it, its rows. It takes in the
+ops that make and read the tensor, as far as rules cut them (:mod:`checkmate_torch.ops.cut_rules`), then those
+that make and read other tensors with these rows that are nearly as large; it ends at small tensors. The
+logits of a language model, for example, lead to the product that makes them, the losses of all tokens, the
+gradient of the logits, and the products that read it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch.fx import Node
+
+from checkmate import Group
+from checkmate.analysis import working_sets
+from checkmate_torch.ops.cut_rules import SUM, Cut, CutOp, box, is_view, roles
+from checkmate_torch.ops.recompute_rules import is_random, may_run_twice
+from checkmate_torch.tracing.traced_graph import TracedGraph
+
+__all__ = ["Region", "find_regions"]
+
+_WIDE = 0.4
+"""A region grows through tensors of at least this share of the bytes of the one that it began with."""
+_MOST_REGIONS = 128
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Region:
+    """Nodes of a joint graph that can run in pieces.
+
+    Attributes:
+        name: of the op around which it was grown.
+        traced: the graph.
+        ops: node → how it is cut; views included.
+        cuts: the rows of each operand and result that has them.
+    """
+
+    name: str
+    traced: TracedGraph
+    ops: Mapping[Node, CutOp]
+    cuts: Mapping[Node, Cut]
+
+    @property
+    def rows(self) -> int:
+        """Their number."""
+        return next(iter(self.cuts.values())).rows
+
+    @cached_property
+    def group(self) -> Group:
+        """Its ops in the DFGraph, with the rule of each output."""
+        rules: dict[int, tuple[Literal["row", "sum"], ...]] = {}
+        for v, node in enumerate(self.traced.nodes):
+            if node in self.ops:
+                made = [role for role in self.ops[node].results if role is not None]
+                rules[v] = tuple("sum" if role == SUM else "row" for role in made)
+        return Group(rows=self.rows, rules=rules, barrier=self.traced.boundary)
+
+    @cached_property
+    def kind(self) -> object:
+        """Equal for regions that do the same with other numbers, as in the blocks of a network."""
+        return tuple(
+            (str(node.target), *(tuple(self.cuts[x].sizes) for x in op.operands), *_shapes(node))
+            for node, op in sorted(self.ops.items(), key=lambda pair: pair[0])
+        )
+
+    @cached_property
+    def _lengths(self) -> tuple[int, ...]:
+        """The lengths whose products are those of all its cuts: pieces are boxes of these."""
+        ends = {math.prod(cut.sizes[k:]) for cut in self.cuts.values() for k in range(len(cut.sizes) + 1)}
+        inner = sorted(ends)  # from 1 to the number of rows
+        return tuple(reversed([b // a for a, b in zip(inner, inner[1:], strict=False)]))
+
+    def pieces(self, count: int) -> list[range] | None:
+        """The rows of about ``count`` pieces that are boxes in every tensor; None = there is no such division."""
+        found = [*_boxes(self._lengths, count)]
+        fits = all(box(cut, rows) is not None for cut in {*self.cuts.values()} for rows in found)
+        return found if fits and len(found) > 1 else None
+
+
+def find_regions(traced: TracedGraph, enough: int) -> list[Region]:
+    """The regions around the ops with the largest working sets, as long as these are above ``enough`` bytes.
+
+    No two have an op in common. The first one is of the op with the largest working set that can be cut.
+    """
+    sets = working_sets(traced.graph) - traced.graph.base_size
+    taken: set[Node] = set()
+    found: list[Region] = []
+    for v in sorted(range(len(sets)), key=lambda v: (-sets[v], v)):
+        if sets[v] <= enough or len(found) == _MOST_REGIONS:
+            break
+        node = traced.nodes[v]
+        if node is None or node in taken:
+            continue
+        region = next(_regions_of(traced, v, node, taken), None)
+        if region is not None:
+            found.append(region)
+            taken.update(region.ops)
+    return found
+
+
+def results_of(node: Node) -> Iterator[tuple[int, Node]]:
+    """The nodes that show a node's results, each with the number of its result."""
+    if isinstance(node.meta.get("val"), torch.Tensor):
+        yield 0, node
+    else:
+        for item in node.users:
+            if item.target is operator.getitem and isinstance(item.meta.get("val"), torch.Tensor):
+                yield item.args[1], item  # type: ignore[misc]
+
+
+def _regions_of(traced: TracedGraph, v: int, node: Node, taken: Collection[Node]) -> Iterator[Region]:
+    """The regions with an op around the largest tensor that it reads or makes, for each choice of rows."""
+    graph, pinned = traced.graph, {*traced.graph.inputs}
+    op = graph.ops[v]
+    touched = sorted({*op.inputs, *op.outputs} - pinned, key=lambda t: (-graph.tensors[t].size, t))
+    for t in touched[:2]:
+        value = traced.source_of.get(t)
+        if value is None or value.op != "call_function":
+            continue
+        for cut in _cuts_of(value):
+            growing = _Growing(traced, taken, least=int(_WIDE * graph.tensors[t].size))
+            growing.grow(value, cut)
+            if node in growing.ops:
+                yield Region(name=op.name, traced=traced, ops=growing.ops, cuts=growing.cuts)
+
+
+def _cuts_of(value: Node) -> Iterator[Cut]:
+    """The first dimensions of a tensor, at first all but the last."""
+    shape = value.meta["val"].shape
+    if all(isinstance(n, int) for n in shape):
+        for stop in range(len(shape) - 1, 0, -1):
+            sizes = tuple(shape[:stop])
+            if math.prod(sizes) > 1:
+                yield Cut(0, sizes)
+
+
+class _Growing:
+    """A region under construction."""
+
+    def __init__(self, traced: TracedGraph, taken: Collection[Node], least: int) -> None:
+        self.traced, self.taken, self.least = traced, taken, least
+        self.ops: dict[Node, CutOp] = {}
+        self.cuts: dict[Node, Cut] = {}
+        self.whole: set[Node] = set()  # tensors that an op of the region reads whole
+
+    def grow(self, value: Node, cut: Cut) -> None:
+        """Take in the ops around a tensor, and around those of about its size that have the same rows."""
+        self.cuts[value] = cut
+        due = deque([value])
+        while due:
+            x = due.popleft()
+            maker, k = (x.args[0], x.args[1]) if x.target is operator.getitem else (x, 0)
+            for node, at in ((maker, k), *((user, x) for user in x.users)):
+                due.extend(self._added(node, at, self.cuts[x]))  # type: ignore[arg-type]
+
+    def _added(self, node: Node, at: Node | int, cut: Cut) -> list[Node]:
+        """Take in an op if it can be cut; return the tensors to go on with."""
+        if node in self.ops or node in self.taken or not self._may_be_cut(node):
+            return []
+        op = roles(node, at, cut)
+        if op is None:
+            return []
+        results = [(x, op.results[k]) for k, x in results_of(node)]
+        new = dict(op.operands) | {x: role for x, role in results if isinstance(role, Cut)}
+        others = {x for x in node.all_input_nodes if x not in op.operands}
+        others |= {x for x, role in results if not isinstance(role, Cut)}
+        if any(self.cuts.get(x, c) != c for x, c in new.items()):
+            return []
+        if not others.isdisjoint(self.cuts) or not self.whole.isdisjoint(new):
+            return []
+        self.ops[node] = op
+        self.whole |= others
+        fresh = [x for x in new if x not in self.cuts]
+        self.cuts |= new
+        made = {x for x, _ in results}
+        return [x for x in fresh if self._goes_on(x, x in made)]
+
+    def _may_be_cut(self, node: Node) -> bool:
+        if node.op != "call_function" or node.target is operator.getitem:
+            return False
+        return (node in self.traced.op_nodes or is_view(node)) and may_run_twice(node) and not is_random(node)
+
+    def _goes_on(self, value: Node, is_result: bool) -> bool:
+        """Whether to grow through a tensor: if it is large, or a result with one number for each row."""
+        shown = value.meta["val"]
+        if value.op == "placeholder":
+            return False
+        wide = shown.numel() * shown.element_size() >= self.least
+        return wide or (is_result and shown.numel() == self.cuts[value].rows)
+
+
+def _boxes(lengths: Sequence[int], count: int) -> Iterator[range]:
+    """About ``count`` ranges of equal length that are boxes of dimensions of these lengths, outermost first."""
+    if not lengths:
+        yield range(0, 1)
+        return
+    first, *others = lengths
+    inner = math.prod(others)
+    if count <= first or not others:
+        step = math.ceil(first / min(count, first))
+        for start in range(0, first, step):
+            yield range(start * inner, min(start + step, first) * inner)
+        return
+    parts = [*_boxes(others, math.ceil(count / first))]
+    for k in range(first):
+        for part in parts:
+            yield range(k * inner + part.start, k * inner + part.stop)
+
+
+def _shapes(node: Node) -> Iterator[object]:
+    values = node.meta["val"]
+    for x in values if isinstance(values, tuple | list) else (values,):
+        if isinstance(x, torch.Tensor):
+            yield (tuple(x.shape), x.dtype)
+
+
