@@ -6,8 +6,8 @@ The *rows* of an op are a few neighbouring dimensions of its tensors, taken as o
     y = Σ_r g(x[r], z[r])    a result without them is a sum, over the pieces          (rule ``sum``)
 
 The table at the end has a rule for each op that is known; no other op is ever cut. A rule is asked with the
-rows of one tensor of an op, an operand or a result, and answers with those of all others; None = this op can't
-be cut there.
+rows of one tensor of an op, an operand or a result, and answers with those of all others; None = this op
+can't be cut there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch.fx import Node
 
-from checkmate_torch.private import OpOverload, tree_leaves
+from checkmate_torch.ops.storages import tensors_in
+from checkmate_torch.private import OpOverload
 
 __all__ = ["SUM", "Cut", "CutOp", "Rule", "box", "in_piece", "is_view", "roles"]
 
@@ -32,8 +33,8 @@ SUM: Literal["sum"] = "sum"
 class Cut(NamedTuple):
     """Rows of a tensor: its dimensions from ``start`` on have the lengths ``sizes``, outermost first.
 
-    A tensor that is broadcast along one of them has the length 1 there, or no such dimension (``start`` may be
-    negative): then each piece reads all of it.
+    A tensor that is broadcast along one of them has the length 1 there, or no such dimension (``start`` may
+    be negative): then each piece reads all of it.
     """
 
     start: int
@@ -91,7 +92,7 @@ def is_view(node: Node) -> bool:
 
 
 def box(cut: Cut, rows: range) -> tuple[range, ...] | None:
-    """The ranges along each dimension of the rows from ``rows.start`` to ``rows.stop``; None = they are no box.
+    """The ranges along each dimension of some rows, taken as one; None = they are no box.
 
     >>> box(Cut(0, (4, 6)), range(6, 18)), box(Cut(0, (4, 6)), range(8, 11))
     ((range(1, 3), range(0, 6)), (range(1, 2), range(2, 5)))
@@ -105,7 +106,9 @@ def box(cut: Cut, rows: range) -> tuple[range, ...] | None:
     outer = rows.start // inner
     if rows.stop > (outer + 1) * inner or outer >= first:
         return None
-    rest = box(Cut(cut.start + 1, tuple(others)), range(rows.start - outer * inner, rows.stop - outer * inner))
+    rest = box(
+        Cut(cut.start + 1, tuple(others)), range(rows.start - outer * inner, rows.stop - outer * inner)
+    )
     return None if rest is None else (range(outer, outer + 1), *rest)
 
 
@@ -128,8 +131,7 @@ def in_piece(node: Node, args: tuple[Any, ...], lengths: Mapping[int, int]) -> t
 
 def _is_fixed(node: Node) -> bool:
     """Whether all tensors of a node have sizes that don't change."""
-    values = tree_leaves(node.meta.get("val"))
-    return not any(isinstance(n, torch.SymInt) for x in values if isinstance(x, torch.Tensor) for n in x.shape)
+    return not any(isinstance(n, torch.SymInt) for x in tensors_in(node.meta.get("val")) for n in x.shape)
 
 
 def _shape(node: Node, result: int = 0) -> tuple[int, ...]:
@@ -144,7 +146,7 @@ def _has(shape: Sequence[int], cut: Cut) -> bool:
     return cut.start >= 0 and tuple(shape[cut.start : cut.stop]) == cut.sizes
 
 
-def _aligned(shape: Sequence[int], cut: Cut) -> Cut | None | Literal["whole"]:
+def _aligned(shape: Sequence[int], cut: Cut) -> Cut | Literal["whole"] | None:
     """The rows of an operand that may be broadcast; None = it does not fit."""
     lengths = [shape[d] if 0 <= d < len(shape) else 1 for d in range(cut.start, cut.stop)]
     if all(n == 1 for n in lengths):
@@ -200,8 +202,7 @@ def _padded(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
 def _product(*patterns: str) -> Rule:
     """A sum of products by the dimensions of operands and result, as ``torch.einsum`` writes them.
 
-    The operands are the first arguments, from the last pattern but one backwards: a summand before them, as of
-    ``addmm``, is broadcast to the result.
+    The factors are the last operands. A summand before them, as of ``addmm``, is broadcast to the result.
     """
     *inputs, made = patterns
 
@@ -244,7 +245,7 @@ def _reduction(*, adds: bool = False) -> Rule:
         (x,) = _tensors(node)
         rank, dims = len(_shape(x)), node.args[1] if len(node.args) > 1 else None
         dims = range(rank) if dims is None or dims == [] else dims if isinstance(dims, list) else [dims]
-        gone = {cast(int, d) % max(rank, 1) for d in cast("Sequence[int]", dims)}
+        gone = {d % max(rank, 1) for d in cast("Sequence[int]", dims)}
         kept = len(_shape(node)) == rank
         if not isinstance(at, Node) and not kept:
             left = [d for d in range(rank) if d not in gone]
@@ -263,9 +264,9 @@ def _reduction(*, adds: bool = False) -> Rule:
 
 
 def _at_first(operands: Sequence[int], results: str, most: int = 1) -> Rule:
-    """An op whose operands, by position, and results begin with the same rows, of at most ``most`` dimensions.
+    """An op whose operands, by position, and results begin with the rows, at most ``most`` dimensions.
 
-    ``results`` has a letter for each: r = it has the rows, s = a sum, - = there is none.
+    ``results`` has a letter for each: r = it has the rows, s = it is a sum.
     """
 
     def rule(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
@@ -300,9 +301,11 @@ def _norm(operands: Sequence[int], results: str, shape: int) -> Rule:
 def _nll(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
     """The negative log-likelihood of rows: kept apart (reduction 0), or added up (2); a mean can't be cut."""
     kind = node.args[3]
-    return None if kind == 1 or len(_shape(cast(Node, node.args[0]))) != 2 else _at_first(
-        (0, 1), "ss" if kind == 2 else "rs"
-    )(node, at, cut)
+    return (
+        None
+        if kind == 1 or len(_shape(cast(Node, node.args[0]))) != 2
+        else _at_first((0, 1), "ss" if kind == 2 else "rs")(node, at, cut)
+    )
 
 
 def _nll_backward(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
@@ -332,7 +335,7 @@ def _same(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
 
 
 def _reshaped(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
-    """The rows after as many numbers, in whatever dimensions they are."""
+    """The rows, in whatever dimensions they are, that come after the same number of others."""
     (x,) = _tensors(node)
     mine, other = (_shape(x), _shape(node)) if isinstance(at, Node) else (_shape(node), _shape(x))
     if not _has(mine, cut):
@@ -413,10 +416,13 @@ _VIEWS: Mapping[object, Rule] = {
 _RULES: Mapping[object, Rule] = {
     **_VIEWS,
     **dict.fromkeys(
-        (_aten._to_copy.default, _aten.clone.default, _aten.where.self, _aten.masked_fill.Scalar), _elementwise
+        (_aten._to_copy.default, _aten.clone.default, _aten.where.self, _aten.masked_fill.Scalar),
+        _elementwise,
     ),
     **dict.fromkeys((_aten._softmax.default, _aten._log_softmax.default, _aten.gather.default), _except(1)),
-    **dict.fromkeys((_aten._softmax_backward_data.default, _aten._log_softmax_backward_data.default), _except(2)),
+    **dict.fromkeys(
+        (_aten._softmax_backward_data.default, _aten._log_softmax_backward_data.default), _except(2)
+    ),
     **dict.fromkeys((_aten.scatter_add.default, _aten.scatter.src, _aten.scatter.value), _except(1)),
     **dict.fromkeys((_aten.cat.default, _aten.cumsum.default), _except(1)),
     _aten.constant_pad_nd.default: _padded,

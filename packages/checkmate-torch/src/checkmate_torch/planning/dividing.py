@@ -28,7 +28,7 @@ _MOST_KINDS = 3
 _ROOM = 4
 """Ops are cut if their working set is above this fraction of the room for tensors in the budget."""
 _BRIEF, _BRIEF_S = 10, 0.5
-"""Each number of pieces is solved for this fraction of the time limit, and at least so many seconds."""
+"""Each number of pieces is solved for this fraction of the time limit, at least for ``_BRIEF_S`` seconds."""
 _MOST_WORSE = 2
 """After this many numbers of pieces that are worse, more pieces are not tried."""
 _LOWER = 0.98

@@ -244,8 +244,9 @@ class Options(CommonOptions):
 def _checked_split(split: Split) -> Split:
     if split == "auto" or split is False:
         return split
-    if isinstance(split, Mapping) and all(isinstance(k, int) and k > 0 for k in split.values()):
-        return dict(split)
+    counts: object = split
+    if isinstance(counts, Mapping) and all(type(k) is int and k > 0 for k in counts.values()):
+        return dict(counts)
     raise ValueError(f"split is {split!r}, must be 'auto', False, or a mapping from ops to numbers of pieces")
 
 

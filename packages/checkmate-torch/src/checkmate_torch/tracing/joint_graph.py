@@ -40,7 +40,7 @@ from checkmate_torch.ops.recompute_rules import (
 from checkmate_torch.ops.storages import CUDA_GRANULE, allocated_bytes, shown_by, storage_key
 from checkmate_torch.private import HOLDS_TANGENTS, InputMutationAOTOutput, Joint, PlainAOTInput, tree_leaves
 from checkmate_torch.tracing.loss_bytes import LossBytes, loss_bytes
-from checkmate_torch.tracing.traced_graph import TracedGraph, ancestors
+from checkmate_torch.tracing.traced_graph import TracedGraph, ancestors, shown_name
 
 __all__ = ["trace_joint"]
 
@@ -124,7 +124,7 @@ class _Builder:
         self.boundary: int | None = None
 
     def _split(self) -> tuple[list[Node], set[Node]]:
-        """Live call nodes in trace order, and those of the backward pass; ancestors of outputs are forward."""
+        """Live call nodes in trace order, and the backward ones; ancestors of forward outputs are forward."""
         needed_forward = ancestors(self.forward_outputs)
         live = needed_forward | ancestors((*self.gradients, *self.writes))
         late = set(self.tangents)
@@ -192,7 +192,8 @@ class _Builder:
     def _add_op(self, node: Node, fresh: list[torch.Tensor]) -> None:
         reads = self._reads((node.args, node.kwargs))
         self._add_items(node)
-        outputs = [self._tensor(f"{node.name}.{k}" if k else node.name, v) for k, v in enumerate(fresh)]
+        name = shown_name(node)
+        outputs = [self._tensor(f"{name}.{k}" if k else name, v) for k, v in enumerate(fresh)]
         if is_batch_norm_training(node) and not self.broken:
             for t in outputs[FIRST_STATISTIC:]:  # those of the first run stay to the end; a copy makes none
                 self.kept_bytes += self.tensors[t].size
@@ -208,7 +209,7 @@ class _Builder:
         again = self._reads((as_copy(node)[1], node.kwargs))
         self.ops.append(
             Op(
-                name=node.name,
+                name=name,
                 inputs=tuple(reads),
                 outputs=tuple(outputs),
                 cost=0.0,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.node import Argument, map_arg
+from torch.fx.node import map_arg
 
 from checkmate import DFGraph, Group, split
 from checkmate_torch.ops.cut_rules import SUM, Cut, box, in_piece, is_view
@@ -25,9 +25,9 @@ from checkmate_torch.ops.recompute_rules import writes
 from checkmate_torch.ops.storages import shown_by
 from checkmate_torch.private import Joint, fake_mode_of
 from checkmate_torch.tracing.regions import Region, results_of
-from checkmate_torch.tracing.traced_graph import TracedGraph, ancestors
+from checkmate_torch.tracing.traced_graph import PieceOf, TracedGraph, ancestors
 
-__all__ = ["Division", "PieceOf", "in_pieces", "in_words", "with_sums_apart"]
+__all__ = ["Division", "in_pieces", "in_words", "with_sums_apart"]
 
 _aten = torch.ops.aten
 _HALVES = (torch.bfloat16, torch.float16)
@@ -54,14 +54,6 @@ def in_words(divisions: Sequence[Division]) -> list[str]:
     ]
 
 
-class PieceOf(NamedTuple):
-    """What a node of the new graph is, in its ``meta["piece"]``: op ``name`` of the old one, and its piece."""
-
-    name: str
-    index: int
-    count: int
-
-
 def with_sums_apart(joint: Joint) -> Joint:
     """A copy of a joint graph in which losses that are means over rows are sums, divided by their weights.
 
@@ -69,7 +61,8 @@ def with_sums_apart(joint: Joint) -> Joint:
     does not wait for the loss of the last.
     """
     graph = Graph()
-    output = graph.graph_copy(joint.module.graph, copies := {})
+    copies: dict[Node, Node] = {}
+    output = graph.graph_copy(joint.module.graph, copies)
     old_output = joint.module.graph.output_node()
     made = graph.output(output)
     made.meta = dict(old_output.meta)
@@ -94,7 +87,9 @@ def _add_up(graph: Graph, loss: Node) -> None:
             total = write(_aten._to_copy.default, (total,), {"dtype": total_shown.dtype})
         else:
             zero = write(_aten.zeros_like.default, (targets,))
-            found = write(_aten.gather.default, (weights, 0, write(_aten.where.self, (counted, targets, zero))))
+            found = write(
+                _aten.gather.default, (weights, 0, write(_aten.where.self, (counted, targets, zero)))
+            )
             total = write(_aten.sum.default, (write(_aten.mul.Tensor, (found, counted)),))
     loss.args = (scores, targets, weights, _SUM, ignored)
     for k, item in [*results_of(loss)]:
@@ -112,9 +107,11 @@ def _add_up(graph: Graph, loss: Node) -> None:
 class _Nodes:
     """Adds calls to a graph, with their fake values and the origin of another node."""
 
-    def __init__(self, graph: Graph, meta: Mapping[str, Any]) -> None:
+    def __init__(self, graph: Graph, meta: Mapping[str, Any], piece: PieceOf | None = None) -> None:
         self.graph = graph
         self.meta = {k: v for k, v in meta.items() if k not in ("val", "tensor_meta", "desc")}
+        if piece is not None:
+            self.meta["piece"] = piece
 
     def __call__(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Node:
         node = self.graph.call_function(target, args, dict(kwargs or {}))
@@ -147,13 +144,11 @@ def in_pieces(traced: TracedGraph, joint: Joint, divisions: Sequence[Division]) 
             writer.copy(node)
         else:
             writer.add_piece(node, region, piece)
-    return Joint(
-        module=writer.module(joint.module), n_primals=joint.n_primals, n_outputs=joint.n_outputs
-    )
+    return Joint(module=writer.module(joint.module), n_primals=joint.n_primals, n_outputs=joint.n_outputs)
 
 
 def _order(graph: DFGraph, divisions: Sequence[Division]) -> list[tuple[int, int | None, int]]:
-    """The ops of the new graph in base order: op of the old one, number of its region, number of its piece."""
+    """The ops of the new graph in base order: op of the old one, numbers of its region and of its piece."""
     order: list[tuple[int, int | None, int]] = [(v, None, 0) for v in range(graph.n_ops)]
     for k, (region, rows) in enumerate(divisions):
         place = {op: new for new, (op, inside, _) in enumerate(order) if inside is None}
@@ -226,15 +221,12 @@ class _Writer:
         for k, value in results_of(node):
             if not value.users:
                 continue
-            piece = self.pieces.pop((value, index)) if op.results[k] == SUM else self._item(node, value, index)
-            write = _Nodes(self.graph, node.meta)
+            write = _Nodes(self.graph, node.meta, PieceOf(name=node.name, index=index, count=len(rows)))
             if op.results[k] == SUM:
-                self._add(write, value, piece, is_last=index == len(rows) - 1)
+                part = self.pieces.pop((value, index))
+                self._add(write, value, part, is_last=index == len(rows) - 1)
             elif value in self.read_whole:
                 self._put(write, value, cast(Cut, op.results[k]), rows, index)
-
-    def _item(self, node: Node, value: Node, index: int) -> Node:
-        return self.pieces[(value, index)]
 
     def _write_piece(self, node: Node, region: int, index: int) -> None:
         """Write an op or a view on the rows of a piece."""
@@ -250,9 +242,9 @@ class _Writer:
             found = cast("tuple[range, ...]", box(result, rows))
             lengths = {d: len(r) for d, r in zip(range(result.start, result.stop), found, strict=True)}
             args = in_piece(node, args, lengths)
-        write = _Nodes(self.graph, node.meta)
+        piece = PieceOf(name=node.name, index=index, count=len(division.rows))
+        write = _Nodes(self.graph, node.meta, piece)
         made = write(node.target, args, kwargs)
-        made.meta["piece"] = PieceOf(node.name, index, len(division.rows))
         for k, value in results_of(node):
             self.pieces[value, index] = made if value is node else write(operator.getitem, (made, k))
 
@@ -290,9 +282,7 @@ class _Writer:
         elif single:
             self.whole[value] = total
         else:
-            self.whole[value] = write(
-                _aten._to_copy.default, (total,), {"dtype": value.meta["val"].dtype}
-            )
+            self.whole[value] = write(_aten._to_copy.default, (total,), {"dtype": value.meta["val"].dtype})
 
     def _put(self, write: _Nodes, value: Node, cut: Cut, rows: Sequence[range], index: int) -> None:
         """Write a piece's rows into the whole result."""
@@ -310,6 +300,6 @@ class _Writer:
     def module(self, old: GraphModule) -> GraphModule:
         """The finished graph."""
         output = old.graph.output_node()
-        made = self.graph.output(map_arg(cast("Argument", output.args[0]), self.value))
+        made = self.graph.output(map_arg(output.args[0], self.value))
         made.meta = dict(output.meta)
         return GraphModule(old, self.graph)

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -59,7 +60,7 @@ class Region:
         """Its ops in the DFGraph, with the rule of each output."""
         rules: dict[int, tuple[Literal["row", "sum"], ...]] = {}
         for v, node in enumerate(self.traced.nodes):
-            if node in self.ops:
+            if node is not None and node in self.ops:
                 made = [role for role in self.ops[node].results if role is not None]
                 rules[v] = tuple("sum" if role == SUM else "row" for role in made)
         return Group(rows=self.rows, rules=rules, barrier=self.traced.boundary)
@@ -77,10 +78,10 @@ class Region:
         """The lengths whose products are those of all its cuts: pieces are boxes of these."""
         ends = {math.prod(cut.sizes[k:]) for cut in self.cuts.values() for k in range(len(cut.sizes) + 1)}
         inner = sorted(ends)  # from 1 to the number of rows
-        return tuple(reversed([b // a for a, b in zip(inner, inner[1:], strict=False)]))
+        return tuple(reversed([b // a for a, b in pairwise(inner)]))
 
     def pieces(self, count: int) -> list[range] | None:
-        """The rows of about ``count`` pieces that are boxes in every tensor; None = there is no such division."""
+        """The rows of about ``count`` pieces that are boxes in every tensor; None = there are none."""
         found = [*_boxes(self._lengths, count)]
         fits = all(box(cut, rows) is not None for cut in {*self.cuts.values()} for rows in found)
         return found if fits and len(found) > 1 else None
@@ -115,6 +116,12 @@ def results_of(node: Node) -> Iterator[tuple[int, Node]]:
         for item in node.users:
             if item.target is operator.getitem and isinstance(item.meta.get("val"), torch.Tensor):
                 yield item.args[1], item  # type: ignore[misc]
+
+
+def _roles_of(node: Node, op: CutOp) -> Iterator[tuple[Node, object]]:
+    """The nodes that show a node's results, each with its role."""
+    for k, x in results_of(node):
+        yield x, op.results[k]
 
 
 def _regions_of(traced: TracedGraph, v: int, node: Node, taken: Collection[Node]) -> Iterator[Region]:
@@ -169,19 +176,17 @@ class _Growing:
         op = roles(node, at, cut)
         if op is None:
             return []
-        results = [(x, op.results[k]) for k, x in results_of(node)]
-        new = dict(op.operands) | {x: role for x, role in results if isinstance(role, Cut)}
-        others = {x for x in node.all_input_nodes if x not in op.operands}
-        others |= {x for x, role in results if not isinstance(role, Cut)}
-        if any(self.cuts.get(x, c) != c for x, c in new.items()):
+        made = dict(_roles_of(node, op))
+        rows = {**op.operands, **{x: role for x, role in made.items() if isinstance(role, Cut)}}
+        whole = {x for x in (*node.all_input_nodes, *made) if x not in rows}
+        if any(self.cuts.get(x, c) != c for x, c in rows.items()):
             return []
-        if not others.isdisjoint(self.cuts) or not self.whole.isdisjoint(new):
+        if not whole.isdisjoint(self.cuts) or not self.whole.isdisjoint(rows):
             return []
+        fresh = [x for x in rows if x not in self.cuts]
         self.ops[node] = op
-        self.whole |= others
-        fresh = [x for x in new if x not in self.cuts]
-        self.cuts |= new
-        made = {x for x, _ in results}
+        self.whole |= whole
+        self.cuts |= rows
         return [x for x in fresh if self._goes_on(x, x in made)]
 
     def _may_be_cut(self, node: Node) -> bool:
@@ -199,9 +204,9 @@ class _Growing:
 
 
 def _boxes(lengths: Sequence[int], count: int) -> Iterator[range]:
-    """About ``count`` ranges of equal length that are boxes of dimensions of these lengths, outermost first."""
+    """About ``count`` ranges of equal length, boxes of dimensions of these lengths, outermost first."""
     if not lengths:
-        yield range(0, 1)
+        yield range(1)
         return
     first, *others = lengths
     inner = math.prod(others)
@@ -221,5 +226,3 @@ def _shapes(node: Node) -> Iterator[object]:
     for x in values if isinstance(values, tuple | list) else (values,):
         if isinstance(x, torch.Tensor):
             yield (tuple(x.shape), x.dtype)
-
-

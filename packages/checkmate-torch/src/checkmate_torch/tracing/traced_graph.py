@@ -19,7 +19,7 @@ from checkmate_torch.ops.recompute_rules import is_random, may_run_twice, writes
 from checkmate_torch.ops.sizes import is_symbol
 from checkmate_torch.private import InputMutationAOTOutput
 
-__all__ = ["TracedGraph", "ancestors"]
+__all__ = ["PieceOf", "TracedGraph", "ancestors", "shown_name"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,6 +77,7 @@ class TracedGraph:
 
     @cached_property
     def op_nodes(self) -> frozenset[Node]:
+        """The nodes that are ops."""
         return frozenset(node for node in self.nodes if node is not None)
 
     @cached_property
@@ -107,6 +108,30 @@ class TracedGraph:
         if self.is_op(node) or is_symbol(node) or node.op in ("placeholder", "get_attr"):
             return (node,)
         return tuple(dict.fromkeys(s for arg in node.all_input_nodes for s in self.sources(arg)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PieceOf:
+    """What a node in ``meta["piece"]`` is a piece of.
+
+    Attributes:
+        name: of the op that is cut.
+        index: number of the piece, from 0.
+        count: number of pieces.
+    """
+
+    name: str
+    index: int
+    count: int
+
+    def __str__(self) -> str:
+        """A name for people."""
+        return f"{self.name}[{self.index + 1}/{self.count}]"
+
+
+def shown_name(node: Node) -> str:
+    """The name of a node for people."""
+    return str(node.meta.get("piece", node.name))
 
 
 def ancestors(values: Iterable[object]) -> set[Node]:

@@ -116,6 +116,9 @@ class SplitStep(Step):
             is_provisional=decision is None and self._is_provisional(captured, known),
         )
 
+    def prepare(self, joint: Joint, captured: Captured) -> None:
+        """Leave it: the loss is the caller's."""
+
     def trace(self, joint: Joint, captured: Captured) -> TracedGraph:
         """Read the joint graph, with the loss at the boundary."""
         traced = trace_joint(

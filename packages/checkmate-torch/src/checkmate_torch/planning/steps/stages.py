@@ -131,6 +131,7 @@ class Step(ABC):
     def capture(self, gm: GraphModule, inputs: Sequence[object]) -> Captured:
         """Look around a captured graph: what is resident, and what plain PyTorch needs."""
 
+    @abstractmethod
     def prepare(self, joint: Joint, captured: Captured) -> None:
         """Change a joint graph, in place, before it is traced for the first time."""
 
