@@ -181,7 +181,8 @@ def _along(node: Node, at: Node | int, cut: Cut, fixed: Sequence[int]) -> CutOp 
             return None
         if isinstance(own, Cut):
             operands[x] = own
-    return CutOp(operands, (out,))
+    made = node.meta["val"]
+    return CutOp(operands, (out,) * (len(made) if isinstance(made, tuple | list) else 1))
 
 
 def _except(position: int) -> Rule:
@@ -192,6 +193,14 @@ def _except(position: int) -> Rule:
         return _along(node, at, cut, cast("list[int]", dims if isinstance(dims, list | tuple) else [dims]))
 
     return rule
+
+
+def _picked(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
+    """Element-wise except along a dimension in which indices pick places; nothing is broadcast."""
+    found = _except(1)(node, at, cut)
+    if found is None or not all(_has(_shape(x), cast(Cut, found.results[0])) for x in _tensors(node)):
+        return None
+    return found
 
 
 def _padded(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
@@ -229,7 +238,7 @@ def _product(*patterns: str) -> Rule:
         out = Cut(made.index(letter), cut.sizes)
         for x in summands:
             own = _aligned(_shape(x), out.moved(len(_shape(x)) - len(made)))
-            if own is None or x in operands:
+            if own is None or x in factors:
                 return None
             if isinstance(own, Cut):
                 operands[x] = own
@@ -301,16 +310,14 @@ def _norm(operands: Sequence[int], results: str, shape: int) -> Rule:
 def _nll(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
     """The negative log-likelihood of rows: kept apart (reduction 0), or added up (2); a mean can't be cut."""
     kind = node.args[3]
-    return (
-        None
-        if kind == 1 or len(_shape(cast(Node, node.args[0]))) != 2
-        else _at_first((0, 1), "ss" if kind == 2 else "rs")(node, at, cut)
-    )
+    if kind == 1 or len(_shape(cast(Node, node.args[0]))) < 2:
+        return None
+    return _at_first((0, 1), "ss" if kind == 2 else "rs")(node, at, cut)
 
 
 def _nll_backward(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
     rows = (0, 1, 2) if node.args[4] == 0 else (1, 2)
-    return None if len(_shape(cast(Node, node.args[1]))) != 2 else _at_first(rows, "r")(node, at, cut)
+    return None if len(_shape(cast(Node, node.args[1]))) < 2 else _at_first(rows, "r")(node, at, cut)
 
 
 def _embedding(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
@@ -327,6 +334,12 @@ def _embedding_backward(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
 def _created(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
     """A tensor of one number, of a given shape."""
     return CutOp({}, (cut,)) if not isinstance(at, Node) and _has(_shape(node), cut) else None
+
+
+def _created_like(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
+    """A tensor of one number, of a given shape; its operand only says of which type."""
+    (x,) = _tensors(node)
+    return CutOp({x: cut} if _has(_shape(x), cut) else {}, (cut,)) if _has(_shape(node), cut) else None
 
 
 def _same(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
@@ -383,15 +396,15 @@ def _permutation(node: Node, rank: int) -> list[int]:
     return [d % rank for d in cast("list[int]", node.args[1])]
 
 
-def _with_dimension(*, gone: bool) -> Rule:
-    """One dimension, the second argument, appears (of length 1) or is gone (an index, or of length 1)."""
+def _with_dimension(*, gone: bool, position: int = 1) -> Rule:
+    """One dimension, the argument at ``position``, appears or is gone: an index, or of length 1."""
 
     def rule(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
         (x,) = _tensors(node)
         longer, shorter = (x, node) if gone else (node, x)
         if len(_shape(longer)) != len(_shape(shorter)) + 1:
             return None
-        d = cast(int, node.args[1]) % len(_shape(longer))
+        d = cast(int, node.args[position]) % len(_shape(longer))
         is_longer = (at is x) == gone
         long = cut if is_longer else cut.moved(int(d <= cut.start))
         if d in range(long.start, long.stop) or not _has(_shape(longer), long):
@@ -419,11 +432,14 @@ _RULES: Mapping[object, Rule] = {
         (_aten._to_copy.default, _aten.clone.default, _aten.where.self, _aten.masked_fill.Scalar),
         _elementwise,
     ),
-    **dict.fromkeys((_aten._softmax.default, _aten._log_softmax.default, _aten.gather.default), _except(1)),
+    **dict.fromkeys((_aten._softmax.default, _aten._log_softmax.default), _except(1)),
     **dict.fromkeys(
         (_aten._softmax_backward_data.default, _aten._log_softmax_backward_data.default), _except(2)
     ),
-    **dict.fromkeys((_aten.scatter_add.default, _aten.scatter.src, _aten.scatter.value), _except(1)),
+    **dict.fromkeys((_aten.gather.default, _aten.scatter_add.default), _picked),
+    **dict.fromkeys((_aten.scatter.src, _aten.scatter.value), _picked),
+    _aten.slice_backward.default: _except(2),
+    _aten.select_backward.default: _with_dimension(gone=False, position=2),
     **dict.fromkeys((_aten.cat.default, _aten.cumsum.default), _except(1)),
     _aten.constant_pad_nd.default: _padded,
     **dict.fromkeys((_aten.mm.default, _aten.addmm.default), _product("ik", "kj", "ij")),
@@ -434,8 +450,8 @@ _RULES: Mapping[object, Rule] = {
     _aten.native_layer_norm_backward.default: _norm((0, 1, 3, 4), "rss", 2),
     _aten.native_group_norm.default: _at_first((0,), "rrr"),
     _aten.native_group_norm_backward.default: _at_first((0, 1, 2, 3), "rss"),
-    _aten.nll_loss_forward.default: _nll,
-    _aten.nll_loss_backward.default: _nll_backward,
+    **dict.fromkeys((_aten.nll_loss_forward.default, _aten.nll_loss2d_forward.default), _nll),
+    **dict.fromkeys((_aten.nll_loss_backward.default, _aten.nll_loss2d_backward.default), _nll_backward),
     _aten.embedding.default: _embedding,
     _aten.embedding_dense_backward.default: _embedding_backward,
     _aten.convolution.default: _at_first((0,), "r"),
@@ -445,6 +461,8 @@ _RULES: Mapping[object, Rule] = {
     _aten.avg_pool2d.default: _at_first((0,), "r"),
     _aten.avg_pool2d_backward.default: _at_first((0, 1), "r"),
     _aten.full.default: _created,
+    _aten.new_zeros.default: _created_like,
+    **dict.fromkeys((_aten.zeros_like.default, _aten.full_like.default), _same),
 }
 """Op → its rule. Element-wise ops (``torch.Tag.pointwise``) need no entry."""
 
@@ -453,6 +471,9 @@ _SHAPED: Mapping[object, int] = {
     _aten._unsafe_view.default: 1,
     _aten.expand.default: 1,
     _aten.full.default: 0,
+    _aten.new_zeros.default: 1,
+    _aten.slice_backward.default: 1,
+    _aten.select_backward.default: 1,
 }
 """Op → the position of an argument that is the shape of its result."""
 _COUNTED: Mapping[object, int] = {

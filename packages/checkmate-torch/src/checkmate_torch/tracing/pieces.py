@@ -68,9 +68,11 @@ def with_sums_apart(joint: Joint) -> Joint:
     made.meta = dict(old_output.meta)
     for old, new in copies.items():
         new.meta = dict(old.meta)
-    for node in graph.find_nodes(op="call_function", target=_aten.nll_loss_forward.default):
-        if node.args[3] == _MEAN and shown_by(cast(Node, node.args[0]))[0].dim() == 2:
-            _add_up(graph, node)
+    for target in (_aten.nll_loss_forward.default, _aten.nll_loss2d_forward.default):
+        for node in graph.find_nodes(op="call_function", target=target):
+            (scores,) = shown_by(cast(Node, node.args[0]))
+            if node.args[3] == _MEAN and scores.dim() > 1 and scores.dtype != torch.float16:  # it overflows
+                _add_up(graph, node)
     module = GraphModule(joint.module, graph)
     return Joint(module=module, n_primals=joint.n_primals, n_outputs=joint.n_outputs)
 
@@ -87,9 +89,7 @@ def _add_up(graph: Graph, loss: Node) -> None:
             total = write(_aten._to_copy.default, (total,), {"dtype": total_shown.dtype})
         else:
             zero = write(_aten.zeros_like.default, (targets,))
-            found = write(
-                _aten.gather.default, (weights, 0, write(_aten.where.self, (counted, targets, zero)))
-            )
+            found = write(_aten.take.default, (weights, write(_aten.where.self, (counted, targets, zero))))
             total = write(_aten.sum.default, (write(_aten.mul.Tensor, (found, counted)),))
     loss.args = (scores, targets, weights, _SUM, ignored)
     for k, item in [*results_of(loss)]:
@@ -237,8 +237,8 @@ class _Writer:
             return self._piece(x, op.operands[x], region, index) if x in op.operands else self.value(x)
 
         args, kwargs = map_arg((node.args, node.kwargs), operand)
-        result = op.results[0]
-        if isinstance(result, Cut):
+        result = next((cut for cut in (*op.results, *op.operands.values()) if isinstance(cut, Cut)), None)
+        if result is not None:
             found = cast("tuple[range, ...]", box(result, rows))
             lengths = {d: len(r) for d, r in zip(range(result.start, result.stop), found, strict=True)}
             args = in_piece(node, args, lengths)
