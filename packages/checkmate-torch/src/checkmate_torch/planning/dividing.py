@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from checkmate import Solution, floor, keep_all_peak
+from checkmate import PlanError, Solution, floor, keep_all_peak
 from checkmate_torch.planning.steps.stages import PricedStep, Step
 from checkmate_torch.tracing.pieces import Division, in_pieces, in_words, with_sums_apart
 from checkmate_torch.tracing.regions import Region, find_regions
@@ -47,7 +47,7 @@ def decide_in_pieces(kind: Step, step: PricedStep, *, throw: bool = True) -> tup
     Raises:
         InfeasibleBudgetError: if no schedule was found, also with pieces; it is of the division with the
             lowest floor that was tried.
-        ValueError: if the setting ``split`` names an op that can't be cut.
+        PlanError: if the setting ``split`` names an op that can't be cut.
     """
     asked = kind.options.split
     if asked is False or not kind.may_be_divided(step):
@@ -96,7 +96,7 @@ class _Whole:
             region = next((r for r in self.regions if any(name == n.name for n in r.ops)), None)
             if region is None:
                 known = ", ".join(sorted(r.name for r in self.regions)) or "none"
-                raise ValueError(f"split: op {name!r} can't be cut; ops that can: {known}")
+                raise PlanError(f"split: op {name!r} can't be cut; ops that can: {known}")
             found += _divisions([region], count)
         return found
 

@@ -101,8 +101,9 @@ def find_regions(traced: TracedGraph, enough: int) -> list[Region]:
         node = traced.nodes[v]
         if node is None or node in taken:
             continue
-        region = next(_regions_of(traced, v, node, taken), None)
-        if region is not None:
+        regions = [*_regions_of(traced, v, node, taken)]
+        if regions:
+            region, _ = next((each for each in regions if each[1]), regions[0])
             found.append(region)
             taken.update(region.ops)
     return found
@@ -124,8 +125,13 @@ def _roles_of(node: Node, op: CutOp) -> Iterator[tuple[Node, object]]:
         yield x, op.results[k]
 
 
-def _regions_of(traced: TracedGraph, v: int, node: Node, taken: Collection[Node]) -> Iterator[Region]:
-    """The regions with an op around the largest tensor that it reads or makes, for each choice of rows."""
+def _regions_of(
+    traced: TracedGraph, v: int, node: Node, taken: Collection[Node]
+) -> Iterator[tuple[Region, bool]]:
+    """The regions with an op around the largest tensor that it reads or makes, for each choice of rows.
+
+    And whether they are closed: no op outside reads or makes one of their large tensors.
+    """
     graph, pinned = traced.graph, {*traced.graph.inputs}
     op = graph.ops[v]
     touched = sorted({*op.inputs, *op.outputs} - pinned, key=lambda t: (-graph.tensors[t].size, t))
@@ -137,7 +143,8 @@ def _regions_of(traced: TracedGraph, v: int, node: Node, taken: Collection[Node]
             growing = _Growing(traced, taken, least=int(_WIDE * graph.tensors[t].size))
             growing.grow(value, cut)
             if node in growing.ops:
-                yield Region(name=op.name, traced=traced, ops=growing.ops, cuts=growing.cuts)
+                region = Region(name=op.name, traced=traced, ops=growing.ops, cuts=growing.cuts)
+                yield region, growing.is_closed
 
 
 def _cuts_of(value: Node) -> Iterator[Cut]:
@@ -157,6 +164,7 @@ class _Growing:
         self.traced, self.taken, self.least = traced, taken, least
         self.ops: dict[Node, CutOp] = {}
         self.cuts: dict[Node, Cut] = {}
+        self.through: set[Node] = set()
         self.whole: set[Node] = set()  # tensors that an op of the region reads whole
 
     def grow(self, value: Node, cut: Cut) -> None:
@@ -165,9 +173,16 @@ class _Growing:
         due = deque([value])
         while due:
             x = due.popleft()
+            self.through.add(x)
             maker, k = (x.args[0], x.args[1]) if x.target is operator.getitem else (x, 0)
             for node, at in ((maker, k), *((user, x) for user in x.users)):
                 due.extend(self._added(node, at, self.cuts[x]))  # type: ignore[arg-type]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether all ops that make and read the tensors that it has grown through are in the region."""
+        makers = {x.args[0] if x.target is operator.getitem else x for x in self.through}
+        return all(node in self.ops for node in (*makers, *(user for x in self.through for user in x.users)))
 
     def _added(self, node: Node, at: Node | int, cut: Cut) -> list[Node]:
         """Take in an op if it can be cut; return the tensors to go on with."""
