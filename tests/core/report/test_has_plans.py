@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from checkmate import NoPlanError, PluginError, Problem, Solution, Timeline
-from checkmate.report import Account, HasPlans, Kind, explain, peak_report
+from checkmate.report import WHOLE, Account, HasPlans, Kind, Pieces, explain, peak_report
 from checkmate.units import format_bytes
 
 from .judged import by_hand, large
@@ -20,6 +20,7 @@ class Plan:
     account: Account
     modules: tuple[str, ...] = ()
     plain_peak: int | None = 1000
+    pieces: Pieces = WHOLE
     remarks: tuple[str, ...] = ("a remark",)
 
 

@@ -86,6 +86,7 @@ def test_known_by_hand() -> None:
         index=0,
         op="a",
         module="",
+        times=2.0,
         again=1,
         paid=2.0,
         size=8,

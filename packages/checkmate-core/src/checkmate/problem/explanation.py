@@ -1,18 +1,22 @@
 """The benefit of each recomputation: op ↦ times computed, bytes saved, extra cost, and the reason.
 
 Between two stays (:mod:`checkmate.problem.reading`) a tensor is *away*. An absence costs the run that
-recomputes the tensor for its next reader; it saves the tensor's bytes times the time away.
+recomputes the tensor for its next reader; it saves the tensor's bytes times the time away. The pieces of an
+op (:mod:`checkmate.problem.pieces`) are one op, which makes the outputs of all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from checkmate.model.graph import DFGraph
+from checkmate.problem.pieces import WHOLE, Pieces
 from checkmate.problem.reading import Reading
 from checkmate.simulate import Timeline
 from checkmate.text.markup import figure, table
@@ -31,12 +35,14 @@ class Recomputed:
     """One op that runs more than once, and why.
 
     Attributes:
-        index: the op's index.
+        index: the op's index; of an op in pieces, that of the first one.
         op: its name.
         module: the part of the model that it comes from, as far as the framework knows; else empty.
-        again: number of runs after the first.
+        pieces: number of its pieces; 1 = it is whole.
+        times: computes of the op; of an op in pieces, of each piece on average.
+        again: number of runs after the first, of all pieces together.
         paid: extra cost: the cost of the runs after the first, in the graph's unit.
-        size: bytes saved: the largest sum of its freed outputs that one run recomputed.
+        size: bytes saved: the most bytes of its outputs that were freed at one time and recomputed later.
         average: bytes saved on average over the whole step.
         saved: bytes of its outputs that are freed at the peak.
         without: peak in bytes if its outputs had been kept instead, during the worst of their absences; 0
@@ -47,6 +53,8 @@ class Recomputed:
     index: int
     op: str
     module: str
+    pieces: int = 1
+    times: float
     again: int
     paid: float
     size: int
@@ -61,7 +69,7 @@ class Explanation:
     """The recomputed ops, the most expensive first; prints as a table, and in notebooks as HTML.
 
     Attributes:
-        rows: one for each op that runs more than once.
+        rows: one for each op that runs more than once; the pieces of an op have one together.
         cost_unit: the unit of ``paid``.
     """
 
@@ -78,9 +86,10 @@ class Explanation:
             rows: the number of rows, the most expensive ops first; one more sums up the others.
         """
         for row in self.rows[:rows]:
-            name = clipped(f"{row.op}  {row.module}" if row.module else row.op, _NAME)
+            pieces = f"in {row.pieces} pieces" if row.pieces > 1 else ""
+            name = clipped("  ".join(filter(None, (row.op, pieces, row.module))), _NAME)
             paid = cost_text(row.paid, self.cost_unit)
-            yield name, f"{row.again + 1}×", format_bytes(row.size), paid, row.reason
+            yield name, f"{row.times:.4g}×", format_bytes(row.size), paid, row.reason
         if rest := self.rows[rows:]:
             paid = cost_text(sum(row.paid for row in rest), self.cost_unit)
             yield f"… and {len(rest)} more", "", "", paid, ""
@@ -119,7 +128,10 @@ class Explanation:
 
 
 def explanation(
-    reading: Reading | Timeline, budget: int | None = None, modules: Sequence[str] = ()
+    reading: Reading | Timeline,
+    budget: int | None = None,
+    modules: Sequence[str] = (),
+    pieces: Pieces = WHOLE,
 ) -> Explanation:
     """The ops that a judged schedule recomputes and why, the most expensive first.
 
@@ -129,8 +141,9 @@ def explanation(
     reading = reading if isinstance(reading, Reading) else Reading(reading)
     timeline, away, memory = reading.timeline, _absences(reading), _Highest(reading.memory)
     rows = [
-        _recomputed(reading, memory, v, away.get(v, []), budget, modules[v] if modules else "")
-        for v in np.flatnonzero(timeline.runs > 1).tolist()
+        _recomputed(reading, memory, ops, _together(timeline.graph, ops, away), budget, modules, pieces)
+        for ops in pieces.whole_ops(timeline.graph)
+        if (timeline.runs[[*ops]] > 1).any()
     ]
     rows.sort(key=lambda row: (-row.paid, -row.average, row.index))
     return Explanation(rows=tuple(rows), cost_unit=timeline.graph.cost_unit)
@@ -139,6 +152,7 @@ def explanation(
 class _Absence(NamedTuple):
     """A tensor that is away from run ``first`` until run ``back``, which recomputes it for a later reader."""
 
+    tensor: int
     size: int
     first: int
     back: int
@@ -154,29 +168,51 @@ def _absences(reading: Reading) -> dict[int, list[_Absence]]:
         left = ends.get(t, first)
         if left < first and used:
             size = int(graph.sizes[t])
-            absence = _Absence(size, left, first, size * float(starts[first] - starts[left]))
+            absence = _Absence(t, size, left, first, size * float(starts[first] - starts[left]))
             away.setdefault(int(graph.producer[t]), []).append(absence)
         ends[t] = end
     return away
 
 
+def _together(graph: DFGraph, ops: Sequence[int], away: Mapping[int, list[_Absence]]) -> list[_Absence]:
+    """The absences of the outputs of some ops, without those that the next piece writes over."""
+    over = {t for v in ops for t in graph.ops[v].reuses}
+    return [a for v in ops for a in away.get(v, ()) if a.tensor not in over or len(ops) == 1]
+
+
+def _levels(away: Iterable[_Absence]) -> Iterator[tuple[int, int, int]]:
+    """The bytes that are away: from a run, until a run, and how many, where a tensor is."""
+    changes = sorted([(a.first, 1, a.size) for a in away] + [(a.back, -1, -a.size) for a in away])
+    tensors = size = 0
+    for (start, one, more), (end, _, _) in pairwise(changes):
+        tensors, size = tensors + one, size + more
+        if tensors and start < end:
+            yield start, end, size
+
+
 def _recomputed(
-    reading: Reading, memory: _Highest, op: int, away: list[_Absence], budget: int | None, module: str
+    reading: Reading,
+    memory: _Highest,
+    ops: Sequence[int],
+    away: Sequence[_Absence],
+    budget: int | None,
+    modules: Sequence[str],
+    pieces: Pieces,
 ) -> Recomputed:
-    graph, peak, total = reading.timeline.graph, reading.peak_run, float(reading.starts[-1])
-    again = int(reading.timeline.runs[op]) - 1
-    by_return: dict[int, int] = {}
-    for a in away:
-        by_return[a.back] = by_return.get(a.back, 0) + a.size
-    saved = sum(a.size for a in away if a.first <= peak < a.back)
-    without = max((a.size + memory.between(a.first, a.back) for a in away), default=0)
+    timeline, peak, total = reading.timeline, reading.peak_run, float(reading.starts[-1])
+    again = [max(0, int(timeline.runs[v]) - 1) for v in ops]
+    levels, piece = [*_levels(away)], pieces.piece(ops[0])
+    saved = sum(size for start, end, size in levels if start <= peak < end)
+    without = max((size + memory.between(start, end) for start, end, size in levels), default=0)
     return Recomputed(
-        index=op,
-        op=graph.ops[op].name,
-        module=module,
-        again=again,
-        paid=again * graph.ops[op].cost,
-        size=max(by_return.values(), default=0),
+        index=ops[0],
+        op=timeline.graph.ops[ops[0]].name if piece is None else piece.name,
+        module=modules[ops[0]] if modules else "",
+        pieces=1 if piece is None else piece.count,
+        times=float(timeline.runs[[*ops]].mean()),
+        again=sum(again),
+        paid=sum(more * timeline.graph.ops[v].cost for v, more in zip(ops, again, strict=True)),
+        size=max((size for _, _, size in levels), default=0),
         average=sum(a.byte_time for a in away) / total if total else 0.0,
         saved=saved,
         without=without,

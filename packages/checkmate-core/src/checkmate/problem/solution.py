@@ -175,7 +175,10 @@ class Solution:
         return self.interrupted or "provisional" in self.origin
 
     def explain(self, rows: int = 10) -> str:
-        """The recomputed ops as a table, the most expensive first; ``report.explain`` gives them as data."""
+        """The recomputed ops as a table, the most expensive first; ``report.explain`` gives them as data.
+
+        Pieces of an op are ops of the graph here; ``report.explain`` can show them as one.
+        """
         if self.timeline is None:
             return f"no schedule ({self.status}): nothing to explain"
         return explanation(self.timeline, self.problem.budget).text(rows)

@@ -1,6 +1,7 @@
 """Pictures, reports, accounts and traces of judged schedules; picture files need an extra."""
 
 from checkmate.problem.explanation import Explanation, Recomputed
+from checkmate.problem.pieces import WHOLE, PieceOf, Pieces
 from checkmate.report.account import Account, Kind
 from checkmate.report.dot import graph_dot
 from checkmate.report.html import html_report
@@ -16,12 +17,15 @@ from checkmate.report.plot import (
 )
 
 __all__ = [
+    "WHOLE",
     "Account",
     "Explanation",
     "HasPlans",
     "Kind",
     "Measured",
     "PeakReport",
+    "PieceOf",
+    "Pieces",
     "PlanLike",
     "Recomputed",
     "blank_figure",

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from checkmate.files.disk import replace_file
+from checkmate.model.graph import DFGraph
 from checkmate.problem.explanation import Explanation, explanation
+from checkmate.problem.pieces import WHOLE, Pieces
 from checkmate.problem.problem import keep_all_peak
 from checkmate.problem.reading import Reading
 from checkmate.problem.solution import Solution
@@ -56,6 +58,7 @@ def html_report(
     title: str = "",
     plain_peak: int | None = None,
     measured: int | None = None,
+    pieces: Pieces = WHOLE,
 ) -> None:
     """Write a self-contained report for any browser.
 
@@ -66,6 +69,7 @@ def html_report(
         title: title of the page; default the graph's name.
         plain_peak: peak of the step without recomputation, in bytes; default that of the base order.
         measured: peak that a meter measured, in bytes; None without a measurement.
+        pieces: ops that are pieces of one op; the overhead is that over the step without them.
 
     >>> import checkmate, tempfile
     >>> chain = checkmate.DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]], name="chain")
@@ -80,16 +84,16 @@ def html_report(
     limit = answer.problem.budget if isinstance(answer, Solution) else budget
     title = title or graph.name or "Schedule"
     body = [
-        f"<header><h1>{escaped(title)}</h1><p>{graph.n_ops:,} ops, {graph.n_tensors:,} tensors, "
+        f"<header><h1>{escaped(title)}</h1><p>{_n_ops(graph, pieces)}, {graph.n_tensors:,} tensors, "
         f"digest {graph.digest[:12]}</p></header>",
-        _facts(answer, limit, keep_all_peak(graph) if plain_peak is None else plain_peak, measured),
+        _facts(answer, limit, keep_all_peak(graph) if plain_peak is None else plain_peak, measured, pieces),
     ]
     script = ""
     if timeline is not None and len(timeline.schedule):
         reading = Reading(timeline)
         drawing = MemoryDrawing(reading, limit)
         body += _memory_section(drawing)
-        body += [_recompute_table(explanation(reading, limit)), _holder_table(reading)]
+        body += [_recompute_table(explanation(reading, limit, pieces=pieces)), _holder_table(reading)]
         script = _scripts(drawing)
     body.append("<footer>Written by Checkmate. Bytes are in binary units: 1 KiB = 1024 B.</footer>")
     replace_file(file, _page(title, "\n".join(body), script).encode())
@@ -176,11 +180,22 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _facts(answer: Solution | Timeline, budget: int | None, plain: int, measured: int | None) -> str:
+def _n_ops(graph: DFGraph, pieces: Pieces) -> str:
+    """The number of ops, and how many of them are pieces of how many."""
+    if not pieces:
+        return f"{graph.n_ops:,} ops"
+    found = [piece.name for piece in pieces.of if piece is not None]
+    return f"{graph.n_ops:,} ops, {len(found):,} of them in pieces of {len(set(found)):,}"
+
+
+def _facts(
+    answer: Solution | Timeline, budget: int | None, plain: int, measured: int | None, pieces: Pieces
+) -> str:
     """The figures of a solution, or the simulator's and the budget; then the other two peaks."""
     if isinstance(answer, Solution):
-        rows = answer.facts
+        rows, timeline = answer.facts, answer.timeline
     else:
+        timeline = answer
         rows = [
             ("cost", cost_text(answer.cost, answer.graph.cost_unit)),
             ("overhead", f"{answer.overhead:.2%}"),
@@ -188,6 +203,10 @@ def _facts(answer: Solution | Timeline, budget: int | None, plain: int, measured
             *([("budget", format_bytes(budget))] if budget is not None else []),
             ("recomputed", f"{answer.recomputes:,} runs"),
         ]
+    if pieces and timeline is not None:
+        of_pieces = {name: f"{name} for these pieces" for name in ("status", "proved bound", "gap")}
+        more = {"overhead": f"{pieces.overhead(timeline):.2%}"}
+        rows = [(of_pieces.get(name, name), more.get(name, value)) for name, value in rows]
     rows.append(("plain step's peak", format_bytes(plain)))
     if measured is not None:
         rows.append(("measured peak", format_bytes(measured)))

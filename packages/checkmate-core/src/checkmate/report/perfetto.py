@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from checkmate.files.disk import replace_file
+from checkmate.problem.pieces import WHOLE, Pieces
 from checkmate.problem.reading import Phase, Reading
 from checkmate.simulate import Timeline
 from checkmate.text.printable import printable
@@ -32,17 +33,22 @@ _PID = 1
 class PerfettoTrace:
     """The exporter of :func:`perfetto_trace`."""
 
-    def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
+    def write(
+        self, timeline: Timeline, file: Path, *, budget: int | None = None, pieces: Pieces = WHOLE
+    ) -> None:
         """Write the trace as JSON."""
-        trace = perfetto_trace(timeline, budget=budget)
+        trace = perfetto_trace(timeline, budget=budget, pieces=pieces)
         text = json.dumps(trace, separators=(",", ":"), allow_nan=False) + "\n"
         replace_file(file, text.encode())
 
 
-def perfetto_trace(timeline: Timeline, *, budget: int | None = None) -> dict[str, Any]:
+def perfetto_trace(
+    timeline: Timeline, *, budget: int | None = None, pieces: Pieces = WHOLE
+) -> dict[str, Any]:
     """The trace as plain values, ready for ``json.dumps``; events are in the order of their time.
 
-    The budget, in bytes, is a counter and an argument of every op.
+    The budget, in bytes, is a counter and an argument of every op. Pieces of one op are runs of its name;
+    their argument ``piece`` tells them apart.
 
     >>> from checkmate import DFGraph, Schedule, simulate
     >>> chain = DFGraph.from_nodes(cost=[2, 1], size=[4, 8], deps=[[], [0]], cost_unit="s")
@@ -59,9 +65,9 @@ def perfetto_trace(timeline: Timeline, *, budget: int | None = None) -> dict[str
         "peak": timeline.peak,
         "budget": budget,
         "cost": timeline.cost,
-        "overhead": timeline.overhead,
+        "overhead": pieces.overhead(timeline),
     }
-    events = [*_names(printable(graph.name) or "training step"), *_events(reading, scale, budget)]
+    events = [*_names(printable(graph.name) or "training step"), *_events(reading, scale, budget, pieces)]
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
@@ -83,7 +89,7 @@ def _names(process: str) -> Iterator[dict[str, Any]]:
         yield row | {"name": "thread_sort_index", "args": {"sort_index": int(phase)}}
 
 
-def _events(reading: Reading, scale: float, budget: int | None) -> Iterator[dict[str, Any]]:
+def _events(reading: Reading, scale: float, budget: int | None, pieces: Pieces) -> Iterator[dict[str, Any]]:
     timeline, n_runs = reading.timeline, len(reading.ops)
     edges = (reading.starts * scale if scale else np.arange(n_runs + 1.0)).tolist()
     memory, phases = timeline.memory.tolist(), reading.phases.tolist()
@@ -94,15 +100,17 @@ def _events(reading: Reading, scale: float, budget: int | None) -> Iterator[dict
     for step, code in enumerate(timeline.schedule.codes.tolist()):
         if code >= 0:
             op, phase = timeline.graph.ops[code], phases[run]
+            piece = pieces.piece(code)
+            which = limit if piece is None else limit | {"piece": f"{piece.index + 1} of {piece.count}"}
             yield {
                 "ph": "X",
                 "pid": _PID,
                 "tid": phase + 1,
                 "ts": edges[run],
                 "dur": edges[run + 1] - edges[run],
-                "name": printable(op.name) or f"op {code}",
+                "name": printable(op.name if piece is None else piece.name) or f"op {code}",
                 "cat": _TRACKS[Phase(phase)],
-                "args": {"op": code, "step": step, "memory": memory[step], "cost": op.cost} | limit,
+                "args": {"op": code, "step": step, "memory": memory[step], "cost": op.cost} | which,
             }
             run += 1
         yield _counter("memory", edges[run - 1] if code >= 0 else edges[run], memory[step])

@@ -11,10 +11,13 @@ from typing import Generic, Protocol, TypeVar
 from checkmate.errors import NoPlanError
 from checkmate.plugins import EXPORTERS, exporter_for
 from checkmate.problem.explanation import Explanation, explanation
+from checkmate.problem.pieces import WHOLE, Pieces
 from checkmate.problem.problem import keep_all_peak
 from checkmate.problem.solution import Solution
 from checkmate.report.account import Account, Kind
+from checkmate.report.dot import GraphPicture
 from checkmate.report.html import HtmlReport, html_report
+from checkmate.report.perfetto import PerfettoTrace
 from checkmate.text.markup import figure, table
 from checkmate.text.printable import clipped
 from checkmate.units import format_bytes
@@ -34,12 +37,13 @@ class PeakReport:
         peak: predicted, in bytes.
         measured: peak measured by a meter, in bytes; None without a measurement.
         plain_peak: predicted peak of the step without recomputation, in bytes.
-        overhead: extra cost of the recomputations, as a share of the plain step's cost.
+        overhead: extra cost, as a share of the cost of the step without recomputation and without pieces.
         op: name of the op that runs at the peak.
         by_kind: bytes of each kind at the peak, largest first; together they are ``peak``.
         largest: name, kind and bytes of the largest tensors held at the peak, largest first.
-        status: the status of the schedule.
+        status: the status of the schedule; of a graph in pieces, among the schedules of that graph.
         remarks: remarks on the prediction, a sentence each.
+        in_pieces: whether ops run in pieces.
     """
 
     budget: int
@@ -52,6 +56,7 @@ class PeakReport:
     largest: tuple[tuple[str, Kind, int], ...]
     status: str
     remarks: tuple[str, ...] = ()
+    in_pieces: bool = False
 
     def __str__(self) -> str:
         return "\n".join(_line(*row) for row in self._rows())
@@ -73,7 +78,8 @@ class PeakReport:
             yield "", "", remark
         share = _share(self.peak, self.plain_peak)
         yield "plain step's peak", format_bytes(self.plain_peak), f"this is {share} of it"
-        yield "extra cost", f"{self.overhead:.1%}", self.status
+        status = f"{self.status} for these pieces" if self.in_pieces else self.status
+        yield "extra cost", f"{self.overhead:.1%}", status
         yield f"at the peak, while {clipped(self.op, _NAME)!r} runs", "", ""
         for kind, size in self.by_kind.items():
             yield kind, format_bytes(size), _share(size, self.peak)
@@ -89,10 +95,12 @@ def peak_report(
     measured: int | None = None,
     plain_peak: int | None = None,
     remarks: Sequence[str] = (),
+    pieces: Pieces = WHOLE,
 ) -> PeakReport:
     """The bytes of a solution's peak, by kind and tensor; other arguments become attributes of the report.
 
-    The default of ``plain_peak`` is the peak of the base order.
+    The default of ``plain_peak`` is the peak of the base order. With ``pieces``, the extra cost is that over
+    the step without them.
 
     Raises:
         ValueError: if the solution has no schedule.
@@ -108,26 +116,28 @@ def peak_report(
         peak=timeline.peak,
         measured=measured,
         plain_peak=keep_all_peak(graph) if plain_peak is None else plain_peak,
-        overhead=timeline.overhead,
+        overhead=pieces.overhead(timeline),
         op=graph.ops[op].name if op is not None else "",
         by_kind=account.at_peak(timeline),
         largest=tuple((graph.tensors[t].name, account.kinds[t], graph.tensors[t].size) for t in largest),
         status=str(solution.status),
         remarks=tuple(remarks),
+        in_pieces=bool(pieces),
     )
 
 
-def explain(solution: Solution, modules: Sequence[str] = ()) -> Explanation:
+def explain(solution: Solution, modules: Sequence[str] = (), pieces: Pieces = WHOLE) -> Explanation:
     """The ops that a solution recomputes and why, the most expensive first.
 
-    ``modules`` names the part of the model that each op of the graph comes from.
+    ``modules`` names the part of the model that each op of the graph comes from; ``pieces`` tells which ops
+    are pieces of one op, to be shown as that.
 
     Raises:
         ValueError: if the solution has no schedule.
     """
     if solution.timeline is None:
         raise ValueError(f"there is no schedule to explain: {solution!r}")
-    return explanation(solution.timeline, solution.problem.budget, modules)
+    return explanation(solution.timeline, solution.problem.budget, modules, pieces)
 
 
 class PlanLike(Protocol):
@@ -148,6 +158,10 @@ class PlanLike(Protocol):
     @property
     def plain_peak(self) -> int | None:
         """Predicted peak of the plain program, in bytes; None where that is the graph's base order."""
+
+    @property
+    def pieces(self) -> Pieces:
+        """The ops of the graph that are pieces of one op; ``WHOLE`` = none are."""
 
     @property
     def remarks(self) -> Sequence[str]:
@@ -193,10 +207,12 @@ class HasPlans(Generic[_Plan]):
         name = type(self).__name__
         if not self.plans:
             return f"<{name}: nothing planned yet, the first step with gradients plans>"
-        timeline, budget = self.plans[-1].solution.timeline, self.plans[-1].solution.problem.budget
+        plan = self.plans[-1]
+        timeline, budget = plan.solution.timeline, plan.solution.problem.budget
         found = "no schedule"
         if timeline is not None:
-            found = f"predicted peak {format_bytes(timeline.peak)}, extra cost {timeline.overhead:.1%}"
+            extra = plan.pieces.overhead(timeline)
+            found = f"predicted peak {format_bytes(timeline.peak)}, extra cost {extra:.1%}"
         last = f"the last of {len(self.plans)} plans: " if len(self.plans) > 1 else ""
         return f"<{name}: {last}budget {format_bytes(budget)}, {found}>"
 
@@ -218,6 +234,7 @@ class HasPlans(Generic[_Plan]):
             measured=_peak_of(measured),
             plain_peak=chosen.plain_peak,
             remarks=chosen.remarks,
+            pieces=chosen.pieces,
         )
 
     def explain(self, *, plan: int = -1) -> Explanation:
@@ -229,7 +246,7 @@ class HasPlans(Generic[_Plan]):
             plan: which of :attr:`plans`; default the last.
         """
         chosen = self._plan(plan)
-        return explain(chosen.solution, chosen.modules)
+        return explain(chosen.solution, chosen.modules, chosen.pieces)
 
     def save_report(
         self, path: str | os.PathLike[str], measured: Measured | None = None, *, plan: int = -1
@@ -253,7 +270,9 @@ class HasPlans(Generic[_Plan]):
             raise NoPlanError("this plan has no schedule")
         exporter = EXPORTERS.load(exporter_for(path).name)
         if isinstance(exporter, HtmlReport):
-            html_report(solution, file, plain_peak=chosen.plain_peak, measured=peak)
+            html_report(solution, file, plain_peak=chosen.plain_peak, measured=peak, pieces=chosen.pieces)
+        elif isinstance(exporter, GraphPicture | PerfettoTrace):
+            exporter.write(solution.timeline, file, budget=solution.problem.budget, pieces=chosen.pieces)
         else:
             exporter.write(solution.timeline, file, budget=solution.problem.budget)
         return file

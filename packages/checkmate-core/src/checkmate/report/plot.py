@@ -23,8 +23,10 @@ import numpy.typing as npt
 
 from checkmate.errors import MissingDistributionError, install_hint
 from checkmate.files.disk import replace_file
+from checkmate.model.graph import DFGraph
 from checkmate.model.plan import Plan
 from checkmate.plugins.loader import ANYTHING, one_line
+from checkmate.problem.pieces import WHOLE, Pieces
 from checkmate.problem.reading import Phase, Reading
 from checkmate.simulate import Timeline
 from checkmate.text.printable import byte_unit, clipped
@@ -211,12 +213,15 @@ def _mark_peak(axes: Any, reading: Reading, edges: npt.NDArray[np.float64], scal
     )
 
 
-def plot_plan(plan: Plan | Timeline, path: str | os.PathLike[str], *, title: str = "") -> None:
+def plot_plan(
+    plan: Plan | Timeline, path: str | os.PathLike[str], *, title: str = "", pieces: Pieces = WHOLE
+) -> None:
     """Draw the ops of each stage (R) and the tensors retained into it (S), stages from top to bottom.
 
     In R the first run of an op is dark and a recomputation orange. Large matrices are drawn in blocks: in R a
     block is filled if any of its entries is, and orange if one is a recomputation; in S its shade is its
-    share of entries. The schedule of a timeline is divided into stages. Files are as of :func:`save_figure`.
+    share of entries. The schedule of a timeline is divided into stages. The pieces of an op share a column of
+    R; in S each of their tensors has its own. Files are as of :func:`save_figure`.
 
     Raises:
         MissingDistributionError: if matplotlib is not installed.
@@ -228,14 +233,22 @@ def plot_plan(plan: Plan | Timeline, path: str | os.PathLike[str], *, title: str
     ran = np.flatnonzero(plan.compute.any(axis=0))
     if len(ran):
         first[plan.compute.argmax(axis=0)[ran], ran] = True
-    _draw_matrix(left, first, "first run", "#24425f", whole_blocks=True)
-    _draw_matrix(left, plan.compute & ~first, "recomputed", "#d9762b", whole_blocks=True)
+    again = plan.compute & ~first
+    _draw_matrix(left, _joined(first, plan.graph, pieces), "first run", "#24425f", whole_blocks=True)
+    _draw_matrix(left, _joined(again, plan.graph, pieces), "recomputed", "#d9762b", whole_blocks=True)
     _draw_matrix(right, plan.retain, "retained", "#24425f")
     left.set(title="R: computed in the stage", xlabel="op", ylabel="stage")
     right.set(title="S: retained into the stage", xlabel="tensor")
     _plain(left.legend(loc="upper right", framealpha=0.9, fontsize=9))
     figure.suptitle(clipped(title or plan.graph.name, 100), parse_math=False)
     save_figure(figure, path)
+
+
+def _joined(runs: npt.NDArray[np.bool_], graph: DFGraph, pieces: Pieces) -> npt.NDArray[np.bool_]:
+    """The runs of ops, shape ``[n_stages, n_ops]``, with one column for the pieces of an op."""
+    if not pieces:
+        return runs
+    return np.stack([runs[:, [*ops]].any(axis=1) for ops in pieces.whole_ops(graph)], axis=1)
 
 
 def _draw_matrix(
