@@ -21,8 +21,8 @@ from checkmate_torch.tracing.traced_graph import TracedGraph
 __all__ = ["ResidentBytes", "module_of", "named"]
 
 _CPU = torch.device("cpu")
-_ROOT = re.compile(r"^L\['\w+'\]\.?")
-"""Dynamo's name for the model itself."""
+_ROOT = re.compile(r"^L\['\w+'\](\.forward\._model\(\))?\.?")
+"""Dynamo's names for the model itself, the one through an enabled model's forward included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

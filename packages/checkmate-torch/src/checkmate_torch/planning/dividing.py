@@ -14,9 +14,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from checkmate import PlanError, Solution, floor, keep_all_peak
+from checkmate import InfeasibleBudgetError, PlanError, Solution, floor, keep_all_peak
+from checkmate_torch.planning.divided import Divided, reason_for
 from checkmate_torch.planning.steps.stages import PricedStep, Step
-from checkmate_torch.tracing.pieces import Division, in_pieces, in_words, with_sums_apart
+from checkmate_torch.tracing.pieces import Division, in_pieces, with_sums_apart
 from checkmate_torch.tracing.regions import Region, find_regions
 
 __all__ = ["decide_in_pieces"]
@@ -33,6 +34,8 @@ _MOST_WORSE = 2
 """After this many numbers of pieces that are worse, more pieces are not tried."""
 _LOWER = 0.98
 """A floor counts as lower if it is below this share of another."""
+_TRIED = "with ops in as many pieces as help"
+_NO_HELP = "pieces of ops don't help"
 _log = logging.getLogger(__name__)
 
 
@@ -55,20 +58,39 @@ def decide_in_pieces(kind: Step, step: PricedStep, *, throw: bool = True) -> tup
     if isinstance(asked, Mapping):
         whole = _Whole.of(kind, step, 0)
         divided = whole.priced(whole.named(asked))
-        return divided, kind.decide(divided, throw=throw)
+        return _because(divided, "split= asks for them"), kind.decide(divided, throw=throw)
     solution = kind.decide(step, throw=False)
     budget = solution.problem.budget
     if budget <= step.graph.base_size or (solution.timeline is not None and solution.overhead < _WORTH_IT):
-        return step, solution if solution.timeline is not None else kind.decide(step, throw=throw)
+        return step, solution if solution.timeline is not None else _decided(kind, step, throw)
     search = _Search(_Whole.of(kind, step, budget), solution)
     search.run()
     if search.best is not None:
         better = kind.decide(search.best, throw=False)
         if _cost(better) < _cost(solution) * (1 - _WORTH_IT):
-            return search.best, better
+            return _because(search.best, reason_for(solution, better)), better
     if solution.timeline is None:
-        return search.lowest, kind.decide(search.lowest, throw=throw)
+        found = _decided(kind, search.lowest, throw)
+        return _because(search.lowest, reason_for(solution, found)), found
     return step, solution
+
+
+def _decided(kind: Step, step: PricedStep, throw: bool) -> Solution:
+    """The best schedule of a step; an error says that pieces were tried: its proof is for their graph."""
+    try:
+        return kind.decide(step, throw=throw)
+    except InfeasibleBudgetError as error:
+        is_hopeless = error.budget <= step.graph.base_size
+        if step.divided is None and not is_hopeless:
+            raise
+        reason = "; ".join(filter(None, (error.reason, _NO_HELP if is_hopeless else _TRIED)))
+        known = {"proved": error.proved and is_hopeless, "reason": reason}
+        raise InfeasibleBudgetError(**vars(error) | known) from None
+
+
+def _because(step: PricedStep, reason: str) -> PricedStep:
+    """A step in pieces, with the reason."""
+    return step if step.divided is None else replace(step, divided=replace(step.divided, reason=reason))
 
 
 def _cost(solution: Solution) -> float:
@@ -112,7 +134,7 @@ class _Whole:
             made,
             plain_peak=self.step.plain_peak,
             peak_now=keep_all_peak(self.step.graph) if now is None else now,
-            divided=tuple(divisions),
+            divided=Divided(divisions=tuple(divisions), plain_cost=self.step.graph.ideal_cost),
         )
 
 
@@ -164,7 +186,8 @@ class _Search:
             return is_lower and self.cost == math.inf
         solution = self.brief.decide(step, throw=False)
         cost = _cost(solution)
-        _log.info("%s: %r", "; ".join(in_words(divisions)), solution)
+        if step.divided is not None:
+            _log.info("%s: %r", "; ".join(step.divided.in_words()), solution)
         if cost < self.cost:
             self.best, self.cost = step, cost
             return True

@@ -15,14 +15,14 @@ from checkmate import (
     simulate,
 )
 from checkmate.framework import differences
-from checkmate.report import Account, HasPlans, Kind
+from checkmate.report import WHOLE, Account, HasPlans, Kind, Pieces
 from checkmate.units import format_bytes
 from checkmate_torch.memory.account import module_of
 from checkmate_torch.memory.snapshot import Snapshot, predicted_snapshot
+from checkmate_torch.planning.divided import Divided
 from checkmate_torch.planning.nested_calls.calls import Decision
 from checkmate_torch.running.fusing import Fusion
 from checkmate_torch.running.graph_writer import Watch
-from checkmate_torch.tracing.pieces import Division, in_words
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
 __all__ = ["GivenSchedule", "StepPlan", "Viewable"]
@@ -47,7 +47,7 @@ class StepPlan:
             order is used instead.
         loss_guess: bytes that a rule of thumb charges for a loss outside of the model.
         decision: made together with the other calls of a step, if there are some.
-        divided: the regions of the graph that run in pieces.
+        divided: what runs in pieces; None = nothing does.
     """
 
     traced: TracedGraph
@@ -57,7 +57,7 @@ class StepPlan:
     plain_peak: int | None = None
     loss_guess: int = 0
     decision: Decision | None = None
-    divided: tuple[Division, ...] = ()
+    divided: Divided | None = None
 
     @property
     def plain_bytes(self) -> int:
@@ -110,6 +110,14 @@ class StepPlan:
         return [module_of(node) for node in self.traced.nodes]
 
     @property
+    def pieces(self) -> Pieces:
+        """The ops of the graph that are pieces of one op, and the cost of the step without pieces."""
+        if self.divided is None:
+            return WHOLE
+        of = (None if node is None else node.meta.get("piece") for node in self.traced.nodes)
+        return Pieces(of=tuple(of), plain_cost=self.divided.plain_cost)
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """Further facts about the predicted peak."""
         guess = (
@@ -122,7 +130,8 @@ class StepPlan:
             f"{self.decision}; {_BETWEEN}": self.decision is not None and self.decision.n_calls > 1,
             str(self.fusion): self.fusion is not None,
         }
-        return (*(remark for remark, holds in remarks.items() if holds), *in_words(self.divided))
+        in_pieces = [] if self.divided is None else self.divided.in_words()
+        return (*(remark for remark, holds in remarks.items() if holds), *in_pieces)
 
 
 class Viewable(HasPlans[StepPlan]):

@@ -19,15 +19,16 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from checkmate import DFGraph, Group, split
+from checkmate.report import PieceOf
 from checkmate_torch.ops.cut_rules import SUM, Cut, box, in_piece, is_view
 from checkmate_torch.ops.in_place import Written
 from checkmate_torch.ops.recompute_rules import writes
 from checkmate_torch.ops.storages import shown_by
 from checkmate_torch.private import Joint, fake_mode_of
 from checkmate_torch.tracing.regions import Region, results_of
-from checkmate_torch.tracing.traced_graph import PieceOf, TracedGraph, ancestors
+from checkmate_torch.tracing.traced_graph import TracedGraph, ancestors
 
-__all__ = ["Division", "in_pieces", "in_words", "with_sums_apart"]
+__all__ = ["Division", "in_pieces", "with_sums_apart"]
 
 _aten = torch.ops.aten
 _HALVES = (torch.bfloat16, torch.float16)
@@ -40,18 +41,6 @@ class Division(NamedTuple):
 
     region: Region
     rows: tuple[range, ...]
-
-
-def in_words(divisions: Sequence[Division]) -> list[str]:
-    """A sentence for each kind of region that runs in pieces."""
-    alike: dict[tuple[object, int], list[Region]] = {}
-    for region, rows in divisions:
-        alike.setdefault((region.kind, len(rows)), []).append(region)
-    return [
-        f"{found[0].name} and the ops around it run in {count} pieces of {found[0].rows} rows"
-        + (f"; so do {len(found) - 1} more parts like it" if len(found) > 1 else "")
-        for (_, count), found in alike.items()
-    ]
 
 
 def with_sums_apart(joint: Joint) -> Joint:

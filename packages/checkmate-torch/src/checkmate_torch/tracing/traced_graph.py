@@ -19,7 +19,7 @@ from checkmate_torch.ops.recompute_rules import is_random, may_run_twice, writes
 from checkmate_torch.ops.sizes import is_symbol
 from checkmate_torch.private import InputMutationAOTOutput
 
-__all__ = ["PieceOf", "TracedGraph", "ancestors", "shown_name"]
+__all__ = ["TracedGraph", "ancestors", "shown_name"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -110,27 +110,8 @@ class TracedGraph:
         return tuple(dict.fromkeys(s for arg in node.all_input_nodes for s in self.sources(arg)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PieceOf:
-    """What a node in ``meta["piece"]`` is a piece of.
-
-    Attributes:
-        name: of the op that is cut.
-        index: number of the piece, from 0.
-        count: number of pieces.
-    """
-
-    name: str
-    index: int
-    count: int
-
-    def __str__(self) -> str:
-        """A name for people."""
-        return f"{self.name}[{self.index + 1}/{self.count}]"
-
-
 def shown_name(node: Node) -> str:
-    """The name of a node for people."""
+    """The name of a node for people; ``meta["piece"]`` says what a piece is a piece of."""
     return str(node.meta.get("piece", node.name))
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from torch import nn
 from torch.fx import GraphModule
 
-from checkmate import Problem, Schedule, Solution, keep_all_peak, simulate
+from checkmate import InfeasibleBudgetError, Problem, Schedule, Solution, keep_all_peak, simulate
 from checkmate.framework import schedule_of
 from checkmate.report import Kind
 from checkmate.units import format_bytes
@@ -42,6 +42,19 @@ _RETAINED = (
     "no schedule stays within %s where backward passes keep the graph: the step may exceed that; the least "
     "budget known to work is %d bytes. Add the losses up and run one backward pass"
 )
+
+
+_RETURNED = (
+    "The model returns %s besides the loss, which are held and get a gradient: let its forward return the "
+    "loss alone. Or raise the budget, or make the batch smaller."
+)
+_OUTSIDE = (
+    "The model returns %s, which are held and get a gradient: compute the loss in its forward and return it "
+    "alone, or use compile_step, so that these ops may run in pieces. Or raise the budget, or make the batch "
+    "smaller."
+)
+_WORTH_A_HINT = 0.1
+"""Share of the floor from which on outputs are named in the error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -164,7 +177,10 @@ class SplitStep(Step):
         if room is not None:
             options = replace(options, budget=room, time_limit=max(LEAST_S, options.time_limit / 4))
         allocated, whole = step.holdings.allocated(), self._whole(step)
-        return decide_step(options, step.graph, step.account, allocated, plain_peak=whole, throw=throw)
+        try:
+            return decide_step(options, step.graph, step.account, allocated, plain_peak=whole, throw=throw)
+        except InfeasibleBudgetError as error:
+            raise _advised(error, step) from None
 
     def _decide_for_repeats(self, step: PricedStep, boundary: int) -> Solution:
         budget = self._budget(step)
@@ -226,6 +242,16 @@ class SplitStep(Step):
             provisional=step.is_provisional,
             home=weakref.ref(self.calls),
         )
+
+
+def _advised(error: InfeasibleBudgetError, step: PricedStep) -> InfeasibleBudgetError:
+    """The error, with the way out if the outputs of the model need much of the memory."""
+    kinds, tensors = step.account.kinds, step.graph.tensors
+    returned = sum(t.size for t, kind in zip(tensors, kinds, strict=True) if kind is Kind.OUTPUTS)
+    if error.advice or step.captured.continues or returned < max(1, _WORTH_A_HINT * error.floor):
+        return error
+    text = _RETURNED if step.captured.loss == 0 else _OUTSIDE
+    return InfeasibleBudgetError(**vars(error) | {"advice": text % format_bytes(returned)})
 
 
 def _buffers(gm: GraphModule, inputs: Sequence[object]) -> list[int]:

@@ -21,6 +21,7 @@ from checkmate_torch.memory.account import ResidentBytes
 from checkmate_torch.memory.plain_step import PlainStep
 from checkmate_torch.optimizer.whole_step import StepGraph, without_late_reads
 from checkmate_torch.planning.decide import Whole
+from checkmate_torch.planning.divided import Divided
 from checkmate_torch.planning.fusing import Fusing, priced_with_chains
 from checkmate_torch.planning.nested_calls.calls import Decision, PlannedCall
 from checkmate_torch.planning.nested_calls.changing_sizes import ChangingSizes
@@ -29,7 +30,6 @@ from checkmate_torch.planning.step_plan import GivenSchedule
 from checkmate_torch.private import Halves, Joint
 from checkmate_torch.running.fusing import Fusion
 from checkmate_torch.tracing.loss_bytes import LossBytes
-from checkmate_torch.tracing.pieces import Division
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
 __all__ = ["Captured", "PricedStep", "Step"]
@@ -77,7 +77,7 @@ class PricedStep:
         known: the call of this graph, if it was planned before.
         decision: made for this graph together with the other calls of its step, if there is one.
         is_provisional: whether it is one of several calls of a step that are not all known yet.
-        divided: the regions of the graph that run in pieces.
+        divided: what runs in pieces; None = nothing does.
     """
 
     captured: Captured
@@ -92,7 +92,7 @@ class PricedStep:
     known: PlannedCall | None = None
     decision: Decision | None = None
     is_provisional: bool = False
-    divided: tuple[Division, ...] = ()
+    divided: Divided | None = None
 
     @property
     def joint(self) -> Joint:
