@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from checkmate import NoPlanError, PluginError, Problem, Solution, Timeline
-from checkmate.report import WHOLE, Account, HasPlans, Kind, Pieces, explain, peak_report
+from checkmate.report import WHOLE, Account, HasPlans, Kind, PieceOf, Pieces, explain, peak_report
 from checkmate.units import format_bytes
 
 from .judged import by_hand, large
@@ -83,6 +83,14 @@ def test_its_repr_says_what_was_decided() -> None:
         size = format_bytes(plan.peak)
         cost = f"extra cost {plan.overhead:.1%}"
         assert repr(step) == f"<Step: {last}budget {size}, predicted peak {size}, {cost}>"
+
+
+def test_its_repr_and_report_compare_with_the_step_without_pieces() -> None:
+    step = Step(by_hand())
+    of = tuple(PieceOf(name=name, index=0, count=1) for name in "abcd")
+    step._plans = (replace(step.plans[0], pieces=Pieces(of=of, plain_cost=5.0)),)
+    assert "extra cost 100.0%>" in repr(step)
+    assert step.report().overhead == 1.0
 
 
 def test_what_is_no_meter_is_refused_with_the_way_out() -> None:
