@@ -65,7 +65,6 @@ def test_enabled_models_train_below_the_least_budget_of_whole_ops(dtype: torch.d
     expected.backward()
     torch.testing.assert_close(loss, expected, rtol=within, atol=0)
     assert_near(gradients(model), gradients(plain), within)
-    assert "run in" in str(training.report())
     assert "pieces" in str(training.report())
 
 
@@ -104,7 +103,7 @@ def test_without_pieces_the_budget_is_infeasible() -> None:
         compile(model, "55%", split=False, **FAST)(x)
     plain = compile(model, "95%", split=False, **FAST)
     plain(x)
-    assert plain.plans[0].divided == ()
+    assert plain.plans[0].divided is None
 
 
 @pytest.mark.parametrize("budget", [ROOMY, "100%"])
@@ -114,7 +113,7 @@ def test_where_no_pieces_are_needed_there_are_none_and_bits_are_equal(budget: in
     assert torch.equal(compiled(x), plain(x))
     compiled(x).backward()
     plain(x).backward()
-    assert compiled.plans[0].divided == ()
+    assert compiled.plans[0].divided is None
     assert all(torch.equal(a, b) for a, b in zip(gradients(model), gradients(plain), strict=True))
 
 
@@ -132,7 +131,7 @@ def test_a_mapping_says_what_runs_in_how_many_pieces(count: int) -> None:
     plain(x).backward()
     assert_near(gradients(model), gradients(plain), 1e-6)
     plan = compiled.plans[0]
-    ((_, parts),) = plan.divided
+    ((_, parts),) = plan.divided.divisions
     assert len(parts) == count
     runs = [n for n in plan.traced.nodes if n is not None and n.target is torch.ops.aten._log_softmax.default]
     assert len(runs) == count
@@ -143,7 +142,7 @@ def test_one_piece_is_the_whole() -> None:
     model, plain, x = made()
     compiled = compile(model, ROOMY, split={"_log_softmax": 1}, **FAST)
     assert torch.equal(compiled(x), plain(x))
-    assert compiled.plans[0].divided == ()
+    assert compiled.plans[0].divided is None
 
 
 def test_an_unknown_op_is_refused_with_the_names_of_those_that_can_be_cut() -> None:
