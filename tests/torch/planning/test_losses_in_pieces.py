@@ -45,7 +45,7 @@ def weights_of_words(scores: Tensor) -> Tensor:
 def padded_by_the_model(scores: Tensor, targets: Tensor) -> Tensor:
     """As transformers: targets are moved by one, the last one is ignored, scores are in single precision."""
     moved = pad(targets, (0, 1), value=IGNORED)[..., 1:].contiguous()
-    return cross_entropy(*flat(scores.float(), moved))
+    return cross_entropy(*flat(scores.to(torch.promote_types(scores.dtype, torch.float32)), moved))
 
 
 def with_squared_logarithms(scores: Tensor, targets: Tensor) -> Tensor:
@@ -221,3 +221,27 @@ def test_a_bias_of_scores_is_a_sum_over_pieces() -> None:
     plain(*given).backward()
     assert_near([p.grad for p in model.parameters()], [p.grad for p in plain.parameters()])
     assert largest_made(compiled.plans[0]) * PIECES == BATCH * LENGTH * WORDS
+
+
+def error(found: list[Tensor], exact: list[Tensor]) -> list[float]:
+    return [float((x.double() - y).norm() / y.norm()) for x, y in zip(found, exact, strict=True)]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mixed", [False, True], ids=["weights", "autocast"])
+def test_sums_over_pieces_in_half_precision_are_as_exact_as_those_of_the_whole(
+    dtype: torch.dtype, mixed: bool
+) -> None:
+    torch.manual_seed(0)
+    model = Language(padded_by_the_model, bias=True)
+    model = model if mixed else model.to(dtype)
+    plain, exact, given = copy.deepcopy(model), copy.deepcopy(model).double(), batch()
+    compiled = compile(model, ROOMY, split={"_log_softmax": PIECES}, **FAST)
+    exact(*given).backward()
+    with torch.autocast("cpu", dtype, enabled=mixed):
+        compiled(*given).backward()
+        plain(*given).backward()
+    assert largest_made(compiled.plans[0]) * PIECES == BATCH * LENGTH * WORDS
+    mine, theirs, right = ([p.grad for p in each.parameters()] for each in (model, plain, exact))
+    pairs = zip(error(mine, right), error(theirs, right), strict=True)
+    assert all(ours <= 1.001 * others for ours, others in pairs)

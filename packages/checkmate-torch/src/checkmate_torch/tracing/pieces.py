@@ -32,6 +32,7 @@ __all__ = ["Division", "in_pieces", "with_sums_apart"]
 
 _aten = torch.ops.aten
 _HALVES = (torch.bfloat16, torch.float16)
+_SINGLE = {"dtype": torch.float32}
 _MEAN, _SUM = 1, 2
 """Reductions of a loss, as ATen numbers them."""
 
@@ -256,10 +257,12 @@ class _Writer:
     def _add(self, write: _Nodes, value: Node, part: Node, *, is_last: bool) -> None:
         """Add a piece's part to a sum."""
         single = value.meta["val"].dtype not in _HALVES
+        part = part if single else self._unrounded(write, part)
+        is_exact = part.meta["val"].dtype not in _HALVES
         total = self.growing.pop(value, None)
         if total is None:
-            total = part if single else write(_aten._to_copy.default, (part,), {"dtype": torch.float32})
-        elif part.target is _aten.mm.default and single:
+            total = part if is_exact else write(_aten._to_copy.default, (part,), _SINGLE)
+        elif part.target is _aten.mm.default and is_exact:
             total = write(_aten.addmm.default, (total, *part.args))
             total.meta["accumulates"] = True
             self.graph.erase_node(part)
@@ -272,6 +275,18 @@ class _Writer:
             self.whole[value] = total
         else:
             self.whole[value] = write(_aten._to_copy.default, (total,), {"dtype": value.meta["val"].dtype})
+
+    def _unrounded(self, write: _Nodes, part: Node) -> Node:
+        """A part of a sum in single precision, where that costs little: not for products on a GPU."""
+        if part.target in (_aten.sum.default, _aten.sum.dim_IntList):
+            made = write(part.target, part.args, {**part.kwargs, **_SINGLE})
+        elif part.target is _aten.mm.default and part.meta["val"].device.type == "cpu":
+            factors = [write(_aten._to_copy.default, (x,), _SINGLE) for x in part.args]
+            made = write(part.target, tuple(factors))
+        else:
+            return part
+        self.graph.erase_node(part)
+        return made
 
     def _put(self, write: _Nodes, value: Node, cut: Cut, rows: Sequence[range], index: int) -> None:
         """Write a piece's rows into the whole result."""
