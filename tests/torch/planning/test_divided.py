@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 import checkmate
 from checkmate.torch import CompiledModule, compile
+from checkmate_torch.ops.cut_rules import is_view
 from checkmate_torch.planning.options import Split
 
 WORDS, WIDTH, TOKENS = 512, 16, 64
@@ -92,11 +93,18 @@ def test_an_op_in_pieces_is_one_row(needed: CompiledModule, tmp_path: Path) -> N
     assert len({row.op for row in explanation.rows}) == len(explanation.rows)
     assert {row.op for row in explanation.rows if row.pieces > 1} <= cut
     needed.save_report(tmp_path / "step.html")
-    assert f"in pieces of {len(cut)}," in (tmp_path / "step.html").read_text()
+    assert f"{len(cut)} of them in pieces: {len(of)} with each piece" in (tmp_path / "step.html").read_text()
     needed.save_report(tmp_path / "step.dot")
     assert f"{count} pieces" in (tmp_path / "step.dot").read_text()
     needed.save_report(tmp_path / "step.perfetto.json")
     assert f'"piece":"1 of {count}"' in (tmp_path / "step.perfetto.json").read_text()
+
+
+def test_a_view_of_what_was_cut_is_no_op(whole: CompiledModule, needed: CompiledModule) -> None:
+    """A gradient of a weight that is added up over pieces is returned as a view of the sum."""
+    for compiled in (whole, needed):
+        nodes = compiled.plans[0].traced.nodes
+        assert not any(node is not None and is_view(node) for node in nodes)
 
 
 def test_without_pieces_nothing_is_said_of_them(whole: CompiledModule) -> None:

@@ -181,11 +181,11 @@ def _hash(text: str) -> str:
 
 
 def _n_ops(graph: DFGraph, pieces: Pieces) -> str:
-    """The number of ops, and how many of them are pieces of how many."""
+    """The number of ops; of ops in pieces, that of whole ones too."""
     if not pieces:
         return f"{graph.n_ops:,} ops"
-    found = [piece.name for piece in pieces.of if piece is not None]
-    return f"{graph.n_ops:,} ops, {len(found):,} of them in pieces of {len(set(found)):,}"
+    whole, cut = pieces.whole_ops(graph), {piece.name for piece in pieces.of if piece is not None}
+    return f"{len(whole):,} ops, {len(cut):,} of them in pieces: {graph.n_ops:,} with each piece"
 
 
 def _facts(

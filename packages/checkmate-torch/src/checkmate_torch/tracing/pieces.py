@@ -23,7 +23,7 @@ from checkmate.report import PieceOf
 from checkmate_torch.ops.cut_rules import SUM, Cut, box, in_piece, is_view
 from checkmate_torch.ops.in_place import Written
 from checkmate_torch.ops.recompute_rules import writes
-from checkmate_torch.ops.storages import shown_by
+from checkmate_torch.ops.storages import shown_by, storage_key
 from checkmate_torch.private import Joint, fake_mode_of
 from checkmate_torch.tracing.regions import Region, results_of
 from checkmate_torch.tracing.traced_graph import TracedGraph, ancestors
@@ -105,14 +105,18 @@ class _Nodes:
 
     def __call__(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Node:
         node = self.graph.call_function(target, args, dict(kwargs or {}))
-        node.meta = dict(self.meta)
-        shown_args, shown_kwargs = map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
-        mode = fake_mode_of(shown_by(*node.all_input_nodes))
-        if mode is None:
-            raise RuntimeError(f"{target} has no fake operand")
-        with mode:
-            node.meta["val"] = target(*shown_args, **shown_kwargs)
+        node.meta = self.meta | {"val": _shown(node)}
         return node
+
+
+def _shown(node: Node) -> object:
+    """The fake value of a call of fake values."""
+    args, kwargs = map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+    mode = fake_mode_of(shown_by(*node.all_input_nodes))
+    if mode is None:
+        raise RuntimeError(f"{node.target} has no fake operand")
+    with mode:
+        return cast(Any, node.target)(*args, **kwargs)
 
 
 def in_pieces(traced: TracedGraph, joint: Joint, divisions: Sequence[Division]) -> Joint:
@@ -195,8 +199,16 @@ class _Writer:
             args, kwargs = map_arg((node.args, node.kwargs), self.value)
             made = self.graph.create_node(node.op, node.target, args, kwargs, name=node.name)
             made.meta = dict(node.meta)
+            if self._shows_what_was_cut(node):
+                made.meta["val"] = _shown(made)
             self.whole[node] = made
         return self.whole[node]
+
+    def _shows_what_was_cut(self, node: Node) -> bool:
+        """Whether an old node is a view of a result that is another one now."""
+        shown = {storage_key(value) for value in shown_by(node)}
+        views_of = [x for x in node.all_input_nodes if shown & {*map(storage_key, shown_by(x))}]
+        return any(shown.isdisjoint(map(storage_key, shown_by(self.value(x)))) for x in views_of)
 
     def value(self, node: Node) -> Node:
         """The whole value of an old node."""
