@@ -20,14 +20,17 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch.fx import Node
 
-from checkmate_torch.ops.storages import tensors_in
-from checkmate_torch.private import OpOverload
+from checkmate_torch.private import OpOverload, formula
 
-__all__ = ["SUM", "Cut", "CutOp", "Rule", "box", "in_piece", "is_view", "roles"]
+__all__ = ["SUM", "Cut", "CutOp", "Rule", "Size", "in_piece", "is_view", "roles", "shape_of"]
 
 _aten = torch.ops.aten
 SUM: Literal["sum"] = "sum"
 """The role of a result that is a sum over the rows."""
+
+
+Size = Any
+"""A length: a number, or a formula of the symbols of sizes that may change."""
 
 
 class Cut(NamedTuple):
@@ -38,7 +41,7 @@ class Cut(NamedTuple):
     """
 
     start: int
-    sizes: tuple[int, ...]
+    sizes: tuple[Size, ...]
 
     @property
     def stop(self) -> int:
@@ -46,7 +49,7 @@ class Cut(NamedTuple):
         return self.start + len(self.sizes)
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> Size:
         """Their number."""
         return math.prod(self.sizes)
 
@@ -78,9 +81,7 @@ def roles(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
     rule = _RULES.get(node.target)
     if rule is None and isinstance(node.target, OpOverload) and torch.Tag.pointwise in node.target.tags:
         rule = _elementwise
-    if rule is None or any(not _is_fixed(x) for x in (node, *node.all_input_nodes)):
-        return None
-    found = rule(node, at, cut)
+    found = None if rule is None else rule(node, at, cut)
     if found is None or (isinstance(at, Node) and at in found.operands and found.operands[at] != cut):
         return None
     return found
@@ -91,62 +92,41 @@ def is_view(node: Node) -> bool:
     return node.target in _VIEWS
 
 
-def box(cut: Cut, rows: range) -> tuple[range, ...] | None:
-    """The ranges along each dimension of some rows, taken as one; None = they are no box.
-
-    >>> box(Cut(0, (4, 6)), range(6, 18)), box(Cut(0, (4, 6)), range(8, 11))
-    ((range(1, 3), range(0, 6)), (range(1, 2), range(2, 5)))
-    """
-    first, *others = cut.sizes
-    if not others:
-        return (rows,)
-    inner = math.prod(others)
-    if rows.start % inner == 0 and rows.stop % inner == 0:
-        return (range(rows.start // inner, rows.stop // inner), *map(range, others))
-    outer = rows.start // inner
-    if rows.stop > (outer + 1) * inner or outer >= first:
-        return None
-    rest = box(
-        Cut(cut.start + 1, tuple(others)), range(rows.start - outer * inner, rows.stop - outer * inner)
-    )
-    return None if rest is None else (range(outer, outer + 1), *rest)
-
-
-def in_piece(node: Node, args: tuple[Any, ...], lengths: Mapping[int, int]) -> tuple[Any, ...]:
+def in_piece(node: Node, args: tuple[Any, ...], lengths: Mapping[int, object]) -> tuple[Any, ...]:
     """The arguments of an op's piece, with sizes written as numbers changed.
 
     Args:
         node: the op.
         args: its arguments, with the operands of the piece.
-        lengths: dimension of the result → its length in the piece.
+        lengths: dimension of the result → its length in the piece, a number or a node.
     """
     if node.target in _SHAPED:
-        shape = [lengths.get(d, n) for d, n in enumerate(node.meta["val"].shape)]
-        return (*args[: _SHAPED[node.target]], shape, *args[_SHAPED[node.target] + 1 :])
+        k = _SHAPED[node.target]
+        known = [n if isinstance(n, int) else given for n, given in zip(_shape(node), args[k], strict=True)]
+        shape = [lengths.get(d, n) for d, n in enumerate(known)]
+        return (*args[:k], shape, *args[k + 1 :])
     if node.target in _COUNTED:
         k = _COUNTED[node.target]
         return (*args[:k], lengths[0], *args[k + 1 :])
     return args
 
 
-def _is_fixed(node: Node) -> bool:
-    """Whether all tensors of a node have sizes that don't change."""
-    return not any(isinstance(n, torch.SymInt) for x in tensors_in(node.meta.get("val")) for n in x.shape)
+def shape_of(value: torch.Tensor) -> tuple[Size, ...]:
+    """The shape of a fake tensor, with formulas for sizes that may change; to compare them adds no guard."""
+    return tuple(map(formula, value.shape))
 
 
-def _shape(node: Node, result: int = 0) -> tuple[int, ...]:
+def _shape(node: Node, result: int = 0) -> tuple[Size, ...]:
     value = node.meta["val"]
-    if isinstance(value, tuple | list):
-        value = value[result]
-    return tuple(value.shape)
+    return shape_of(value[result] if isinstance(value, tuple | list) else value)
 
 
-def _has(shape: Sequence[int], cut: Cut) -> bool:
+def _has(shape: Sequence[Size], cut: Cut) -> bool:
     """Whether a tensor has all these rows."""
     return cut.start >= 0 and tuple(shape[cut.start : cut.stop]) == cut.sizes
 
 
-def _aligned(shape: Sequence[int], cut: Cut) -> Cut | Literal["whole"] | None:
+def _aligned(shape: Sequence[Size], cut: Cut) -> Cut | Literal["whole"] | None:
     """The rows of an operand that may be broadcast; None = it does not fit."""
     lengths = [shape[d] if 0 <= d < len(shape) else 1 for d in range(cut.start, cut.stop)]
     if all(n == 1 for n in lengths):
@@ -359,10 +339,10 @@ def _reshaped(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
     return CutOp({x: cut}, (found,)) if isinstance(at, Node) else CutOp({x: found}, (cut,))
 
 
-def _rows_after(shape: Sequence[int], before: int, rows: int) -> Cut | None:
+def _rows_after(shape: Sequence[Size], before: Size, rows: Size) -> Cut | None:
     """The dimensions that have this number of rows after others of this product."""
     for start in range(len(shape)):
-        if math.prod(shape[:start]) == before and shape[start] > 1:
+        if math.prod(shape[:start]) == before and shape[start] != 1:
             for stop in range(start + 1, len(shape) + 1):
                 if math.prod(shape[start:stop]) == rows:
                     return Cut(start, tuple(shape[start:stop]))

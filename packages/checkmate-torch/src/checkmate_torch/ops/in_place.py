@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,33 +43,36 @@ class Written(Pure):
     """Write a piece into a tensor of the whole size: a new one, or a copy of the one with the pieces before.
 
     Attributes:
-        shape: of the whole tensor.
-        stride: of the whole tensor.
-        places: dimension, start and stop of the piece, for each dimension that is cut.
+        dims: the dimensions that are cut.
+        order: all dimensions of the whole tensor in the order of its memory, outermost first.
     """
 
     __name__: ClassVar[str] = "written"
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    places: tuple[tuple[int, int, int], ...]
+    dims: tuple[int, ...]
+    order: tuple[int, ...]
 
-    def __call__(self, *args: object) -> Tensor:
-        """The tensor; arguments are the piece and, except for the first piece, the tensor so far."""
-        piece, *before = cast("tuple[Tensor, ...]", args)
-        whole = (
-            before[0].clone(memory_format=torch.preserve_format)
-            if before
-            else torch.empty_strided(self.shape, self.stride, dtype=piece.dtype, device=piece.device)
-        )
-        return self.into(piece, whole)
+    def __call__(self, *args: Any) -> Tensor:
+        """The tensor.
 
-    def into(self, piece: Tensor, whole: Tensor) -> Tensor:
-        """Write the piece into the tensor so far, in place."""
-        shown = whole
-        for dim, start, stop in self.places:
+        Args:
+            *args: the piece; the tensor so far, or None; the shape of the whole tensor; where the piece
+                starts and where it stops in each dimension that is cut.
+        """
+        piece, before, shape, starts, stops = args
+        if before is None:
+            empty = piece.new_empty([shape[d] for d in self.order])
+            before = empty.permute([self.order.index(d) for d in range(len(shape))])
+        else:
+            before = before.clone(memory_format=torch.preserve_format)
+        return self.into(piece, before, shape, starts, stops)
+
+    def into(self, piece: Tensor, before: Tensor, _shape: object, starts: Any, stops: Any) -> Tensor:
+        """Write the piece into the tensor so far, in place; the arguments are the same."""
+        shown = before
+        for dim, start, stop in zip(self.dims, starts, stops, strict=True):
             shown = shown.narrow(dim, start, stop - start)
         shown.copy_(piece)
-        return whole
+        return before
 
 
 class Overwrite(NamedTuple):
@@ -92,8 +95,8 @@ def overwrites(node: Node) -> Iterator[Overwrite]:
 def _candidates(node: Node) -> Iterator[Overwrite]:
     target, kwargs = node.target, dict(node.kwargs)
     first, *rest = node.args or (None,)
-    if isinstance(target, Written) and rest:
-        yield Overwrite(cast(Node, rest[0]), target.into, node.args, kwargs)
+    if isinstance(target, Written) and isinstance(rest[0], Node):
+        yield Overwrite(rest[0], target.into, node.args, kwargs)
     if not (isinstance(target, OpOverload) and isinstance(first, Node)) or is_random(node):
         return
     if target is _aten.addmm.default:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from checkmate import InfeasibleBudgetError, PlanError, Solution, floor, keep_all_peak
 from checkmate_torch.planning.divided import Divided, reason_for
 from checkmate_torch.planning.steps.stages import PricedStep, Step
-from checkmate_torch.tracing.pieces import Division, in_pieces, with_sums_apart
+from checkmate_torch.tracing.pieces import Division, cut_graph, in_pieces, with_sums_apart
 from checkmate_torch.tracing.regions import Region, find_regions
 
 __all__ = ["decide_in_pieces"]
@@ -30,10 +30,6 @@ _ROOM = 4
 """Ops are cut if their working set is above this fraction of the room for tensors in the budget."""
 _BRIEF, _BRIEF_S = 10, 0.5
 """Each number of pieces is solved for this fraction of the time limit, at least for ``_BRIEF_S`` seconds."""
-_MOST_WORSE = 2
-"""After this many numbers of pieces that are worse, more pieces are not tried."""
-_LOWER = 0.98
-"""A floor counts as lower if it is below this share of another."""
 _TRIED = "with ops in as many pieces as help"
 _NO_HELP = "pieces of ops don't help"
 _log = logging.getLogger(__name__)
@@ -70,8 +66,9 @@ def decide_in_pieces(kind: Step, step: PricedStep, *, throw: bool = True) -> tup
         if _cost(better) < _cost(solution) * (1 - _WORTH_IT):
             return _because(search.best, reason_for(solution, better)), better
     if solution.timeline is None:
-        found = _decided(kind, search.lowest, throw)
-        return _because(search.lowest, reason_for(solution, found)), found
+        lowest = search.last_resort
+        found = _decided(kind, lowest, throw)
+        return _because(lowest, reason_for(solution, found)), found
     return step, solution
 
 
@@ -122,6 +119,11 @@ class _Whole:
             found += _divisions([region], count)
         return found
 
+    def floor(self, divisions: Sequence[Division]) -> int:
+        """The floor of the step in pieces in bytes, without workspaces."""
+        graph = self.regions[0].traced.graph if self.regions else self.step.graph
+        return floor(cut_graph(graph, divisions)[0]).size
+
     def priced(self, divisions: Sequence[Division]) -> PricedStep:
         """The step in pieces; what plain PyTorch needs does not change."""
         if not divisions:
@@ -139,8 +141,8 @@ class _Whole:
 
 
 def _divisions(regions: Sequence[Region], count: int) -> list[Division]:
-    rows = [(region, region.pieces(count)) for region in regions if count > 1]
-    return [Division(region, tuple(found)) for region, found in rows if found is not None]
+    found = [Division(region, region.parts(count)) for region in regions]
+    return [division for division in found if len(division.parts) > 1]
 
 
 class _Search:
@@ -148,7 +150,6 @@ class _Search:
 
     Attributes:
         best: the step with the cheapest schedule that was found; None = none is better than no pieces.
-        lowest: the step with the lowest floor.
     """
 
     def __init__(self, whole: _Whole, solution: Solution) -> None:
@@ -158,7 +159,12 @@ class _Search:
         seconds = min(options.time_limit, max(_BRIEF_S, options.time_limit / _BRIEF))
         self.brief = replace(whole.kind, options=replace(options, time_limit=seconds))
         self.best: PricedStep | None = None
-        self.lowest = whole.step
+        self.lowest, self.floor = list[Division](), floor(whole.step.graph).size
+
+    @property
+    def last_resort(self) -> PricedStep:
+        """The step with the lowest floor."""
+        return self.whole.priced(self.lowest)
 
     def run(self) -> None:
         """Try numbers of pieces for one kind of regions after the other."""
@@ -167,23 +173,26 @@ class _Search:
             kinds.setdefault(region.kind, []).append(region)
         chosen: list[Division] = []
         for regions in [*kinds.values()][:_MOST_KINDS]:
-            before, worse = chosen, 0
+            before = chosen
             for more in _numbers(regions):
                 if self._is_better([*before, *more]):
-                    chosen, worse = [*before, *more], 0
-                elif (worse := worse + 1) == _MOST_WORSE:
+                    chosen = [*before, *more]
+                    if self.best is not None and regions[0].changes:
+                        break  # each number that is tried asks for lengths of at least so many rows
+                elif self.best is not None:
                     break
             if self.cost < self.whole.step.graph.ideal_cost * (1 + _WORTH_IT):
                 return
 
-    def _is_better(self, divisions: Sequence[Division]) -> bool:
+    def _is_better(self, divisions: list[Division]) -> bool:
         """Whether the cost is lower than before or, as long as nothing fits, the floor is."""
-        step = self.whole.priced(divisions)
-        is_lower = floor(step.graph).size < _LOWER * floor(self.lowest.graph).size
+        lower = self.whole.floor(divisions)
+        is_lower = lower < self.floor
         if is_lower:
-            self.lowest = step
-        if floor(step.graph).size > self.budget:
+            self.lowest, self.floor = divisions, lower
+        if lower > self.budget:
             return is_lower and self.cost == math.inf
+        step = self.whole.priced(divisions)
         solution = self.brief.decide(step, throw=False)
         cost = _cost(solution)
         if step.divided is not None:
@@ -199,6 +208,6 @@ def _numbers(regions: Sequence[Region]) -> Iterator[list[Division]]:
     known = {1}
     for count in (2**k for k in range(1, _MOST_PIECES.bit_length())):
         divisions = _divisions(regions, count)
-        if divisions and (n := len(divisions[0].rows)) not in known:
+        if divisions and (n := len(divisions[0].parts)) not in known:
             known.add(n)
             yield divisions

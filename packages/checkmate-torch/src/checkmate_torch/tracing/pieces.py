@@ -20,15 +20,16 @@ from torch.fx.node import map_arg
 
 from checkmate import DFGraph, Group, split
 from checkmate.report import PieceOf
-from checkmate_torch.ops.cut_rules import SUM, Cut, box, in_piece, is_view
+from checkmate_torch.ops.cut_rules import SUM, Cut, Size, in_piece, is_view, shape_of
 from checkmate_torch.ops.in_place import Written
 from checkmate_torch.ops.recompute_rules import writes
+from checkmate_torch.ops.sizes import largest
 from checkmate_torch.ops.storages import shown_by, storage_key
-from checkmate_torch.private import Joint, fake_mode_of
-from checkmate_torch.tracing.regions import Region, results_of
+from checkmate_torch.private import Joint, fake_mode_of, formula
+from checkmate_torch.tracing.regions import Part, Region, grouped, results_of
 from checkmate_torch.tracing.traced_graph import TracedGraph, ancestors
 
-__all__ = ["Division", "in_pieces", "with_sums_apart"]
+__all__ = ["Division", "cut_graph", "in_pieces", "with_sums_apart"]
 
 _aten = torch.ops.aten
 _HALVES = (torch.bfloat16, torch.float16)
@@ -37,11 +38,17 @@ _MEAN, _SUM = 1, 2
 """Reductions of a loss, as ATen numbers them."""
 
 
+Number = int | Node
+"""A number, or a node that shows one."""
+_Place = tuple[int, Number, Number]
+"""A dimension, and where the rows of a piece start and stop in it."""
+
+
 class Division(NamedTuple):
-    """A region, and the rows of each piece."""
+    """A region, and the part of its rows that each piece has."""
 
     region: Region
-    rows: tuple[range, ...]
+    parts: tuple[Part, ...]
 
 
 def with_sums_apart(joint: Joint) -> Joint:
@@ -94,6 +101,62 @@ def _add_up(graph: Graph, loss: Node) -> None:
                 reader.replace_input_with(item, mean)
 
 
+class _Numbers:
+    """Arithmetic on numbers, and on sizes that are known only when the new graph runs: nodes of it."""
+
+    def __init__(self, graph: Graph, inputs: Sequence[Node]) -> None:
+        """Sizes are read from the inputs of the graph."""
+        self.graph, self.inputs = graph, inputs
+        self.known: dict[Size, Node] = {}
+
+    def of(self, size: Size) -> Number:
+        """A size of the old graph."""
+        if isinstance(size, int):
+            return size
+        if size not in self.known:
+            self.known[size] = self._read(size)
+        return self.known[size]
+
+    def _read(self, size: Size) -> Node:
+        for node in self.inputs:
+            value = node.meta.get("val")
+            if isinstance(value, torch.SymInt) and formula(value) == size:
+                return node
+            shape = shape_of(value) if isinstance(value, torch.Tensor) else ()
+            if size in shape:
+                return cast(Node, self._made(_aten.sym_size.int, node, shape.index(size)))
+        factors = size.args if size.is_Mul else ()
+        product: Number = 1
+        for factor in factors:
+            product = self.times(product, self.of(int(factor) if factor.is_Integer else factor))
+        if not isinstance(product, Node):
+            raise RuntimeError(f"no input shows the size {size}")
+        return product
+
+    def plus(self, a: Number, b: Number) -> Number:
+        """Their sum."""
+        return b if a == 0 else a if b == 0 else self._made(operator.add, a, b)
+
+    def minus(self, a: Number, b: Number) -> Number:
+        """Their difference."""
+        return a if b == 0 else self._made(operator.sub, a, b)
+
+    def times(self, a: Number, b: Number) -> Number:
+        """Their product."""
+        return 0 if 0 in (a, b) else b if a == 1 else a if b == 1 else self._made(operator.mul, a, b)
+
+    def part(self, length: Number, k: int, n: int) -> Number:
+        """Where part k of n nearly equal parts begins."""
+        return 0 if k == 0 else length if k == n else self._made(operator.floordiv, self.times(length, k), n)
+
+    def _made(self, function: Any, *args: Number) -> Any:
+        if not any(isinstance(x, Node) for x in args):
+            return function(*args)
+        node = self.graph.call_function(function, args)
+        node.meta["val"] = function(*(x.meta["val"] if isinstance(x, Node) else x for x in args))
+        return node
+
+
 class _Nodes:
     """Adds calls to a graph, with their fake values and the origin of another node."""
 
@@ -129,8 +192,8 @@ def in_pieces(traced: TracedGraph, joint: Joint, divisions: Sequence[Division]) 
     """
     writer = _Writer(traced, divisions)
     for node in joint.module.graph.find_nodes(op="placeholder"):
-        writer.copy(node)
-    for op, region, piece in _order(traced.graph, divisions):
+        writer.inputs.append(writer.copy(node))
+    for op, region, piece in cut_graph(traced.graph, divisions)[1]:
         node = traced.nodes[op]
         if node is None:
             continue
@@ -141,24 +204,29 @@ def in_pieces(traced: TracedGraph, joint: Joint, divisions: Sequence[Division]) 
     return Joint(module=writer.module(joint.module), n_primals=joint.n_primals, n_outputs=joint.n_outputs)
 
 
-def _order(graph: DFGraph, divisions: Sequence[Division]) -> list[tuple[int, int | None, int]]:
-    """The ops of the new graph in base order: op of the old one, numbers of its region and of its piece."""
+def cut_graph(
+    graph: DFGraph, divisions: Sequence[Division]
+) -> tuple[DFGraph, list[tuple[int, int | None, int]]]:
+    """The graph of a step in pieces of equal length, as core makes it; and what each of its ops runs.
+
+    That is an op of the old graph, the number of its region, and the number of its piece.
+    """
     order: list[tuple[int, int | None, int]] = [(v, None, 0) for v in range(graph.n_ops)]
-    for k, (region, rows) in enumerate(divisions):
+    for k, (region, parts) in enumerate(divisions):
         place = {op: new for new, (op, inside, _) in enumerate(order) if inside is None}
-        group, barrier = region.group, region.group.barrier
-        moved = Group(
-            rows=group.rows,
-            rules={place[v]: rules for v, rules in group.rules.items()},
+        barrier = region.traced.boundary
+        group = Group(
+            rows=len(parts),  # the order does not depend on their number
+            rules={place[v]: rules for v, rules in region.rules.items()},
             barrier=None if barrier is None else place[barrier],
         )
-        parts = split(graph, moved, [len(each) for each in rows])
+        cut = split(graph, group, len(parts))
         order = [
             order[piece.op] if piece.index is None else (order[piece.op][0], k, piece.index)
-            for piece in parts.pieces
+            for piece in cut.pieces
         ]
-        graph = parts.graph
-    return order
+        graph = cut.graph
+    return graph, order
 
 
 class _Writer:
@@ -171,7 +239,9 @@ class _Writer:
 
     def __init__(self, traced: TracedGraph, divisions: Sequence[Division]) -> None:
         self.traced, self.divisions = traced, divisions
+        self.inputs: list[Node] = []
         self.graph = Graph()
+        self.numbers = _Numbers(self.graph, self.inputs)
         self.whole: dict[Node, Node] = {}
         self.pieces: dict[tuple[Node, int], Node] = {}
         self.growing: dict[Node, Node] = {}  # old node → its sum, or the pieces written, so far
@@ -218,33 +288,34 @@ class _Writer:
 
     def add_piece(self, node: Node, region: int, index: int) -> None:
         """Write a piece of an op, and add its results to those of the pieces before."""
-        op, (_, rows) = self.divisions[region].region.ops[node], self.divisions[region]
+        op, count = self.divisions[region].region.ops[node], len(self.divisions[region].parts)
         self._write_piece(node, region, index)
         for k, value in results_of(node):
             if not value.users:
                 continue
-            write = _Nodes(self.graph, node.meta, PieceOf(name=node.name, index=index, count=len(rows)))
+            write = _Nodes(self.graph, node.meta, PieceOf(name=node.name, index=index, count=count))
             if op.results[k] == SUM:
                 part = self.pieces.pop((value, index))
-                self._add(write, value, part, is_last=index == len(rows) - 1)
+                self._add(write, value, part, is_last=index == count - 1)
             elif value in self.read_whole:
-                self._put(write, value, cast(Cut, op.results[k]), rows, index)
+                self._put(write, value, self._places(cast(Cut, op.results[k]), region, index))
+                if index == count - 1:
+                    self._complete(value)
 
     def _write_piece(self, node: Node, region: int, index: int) -> None:
         """Write an op or a view on the rows of a piece."""
         division = self.divisions[region]
-        op, rows = division.region.ops[node], division.rows[index]
+        op = division.region.ops[node]
 
         def operand(x: Node) -> Node:
             return self._piece(x, op.operands[x], region, index) if x in op.operands else self.value(x)
 
         args, kwargs = map_arg((node.args, node.kwargs), operand)
-        result = next((cut for cut in (*op.results, *op.operands.values()) if isinstance(cut, Cut)), None)
-        if result is not None:
-            found = cast("tuple[range, ...]", box(result, rows))
-            lengths = {d: len(r) for d, r in zip(range(result.start, result.stop), found, strict=True)}
-            args = in_piece(node, args, lengths)
-        piece = PieceOf(name=node.name, index=index, count=len(division.rows))
+        cut = next((cut for cut in (*op.results, *op.operands.values()) if isinstance(cut, Cut)), None)
+        if cut is not None:
+            places = self._places(cut, region, index)
+            args = in_piece(node, args, {d: self.numbers.minus(stop, start) for d, start, stop in places})
+        piece = PieceOf(name=node.name, index=index, count=len(division.parts))
         write = _Nodes(self.graph, node.meta, piece)
         made = write(node.target, args, kwargs)
         for k, value in results_of(node):
@@ -258,13 +329,39 @@ class _Writer:
         elif self.region_of.get(x) == region and is_view(x):
             self._write_piece(x, region, index)
             return self.pieces[x, index]
-        rows = self.divisions[region].rows[index]
-        piece = self.value(x)
+        piece, shape = self.value(x), shape_of(x.meta["val"])
         write = _Nodes(self.graph, x.meta)
-        for d, part, size in zip(range(cut.start, cut.stop), box(cut, rows) or (), cut.sizes, strict=True):
-            if d >= 0 and x.meta["val"].shape[d] == size and len(part) < size:
-                piece = write(_aten.slice.Tensor, (piece, d, part.start, part.stop))
+        for place, size in zip(self._places(cut, region, index), cut.sizes, strict=True):
+            d, start, stop = place
+            if d >= 0 and shape[d] == size and not (start == 0 and stop == size):
+                piece = write(_aten.slice.Tensor, (piece, *place))
         return piece
+
+    def _places(self, cut: Cut, region: int, index: int) -> list[_Place]:
+        """Where the rows of a piece are, in each dimension of a tensor that is cut."""
+        (found, parts), numbers = self.divisions[region], self.numbers
+        outer, k, n = parts[index]
+        groups = cast("list[range]", grouped(cut.sizes, found.lengths))
+        places: list[_Place] = []
+        for d, group, size in zip(range(cut.start, cut.stop), groups, cut.sizes, strict=True):
+            if group.start > len(outer) or not group:
+                places.append((d, 0, size))
+                continue
+            first = 0
+            for level in group[: max(0, len(outer) - group.start)]:
+                first = first * cast(int, found.lengths[level]) + outer[level]
+            start: Number = first
+            stop: Number = first + 1
+            if len(outer) in group:
+                length = numbers.of(found.lengths[len(outer)])
+                before = numbers.times(length, first)
+                start = numbers.plus(before, numbers.part(length, k, n))
+                stop = numbers.plus(before, numbers.part(length, k + 1, n))
+                for level in group[len(outer) - group.start + 1 :]:
+                    inner = numbers.of(found.lengths[level])
+                    start, stop = numbers.times(start, inner), numbers.times(stop, inner)
+            places.append((d, start, stop))
+        return places
 
     def _add(self, write: _Nodes, value: Node, part: Node, *, is_last: bool) -> None:
         """Add a piece's part to a sum."""
@@ -281,12 +378,12 @@ class _Writer:
         else:
             total = write(_aten.add.Tensor, (total, part))
             total.meta["accumulates"] = True
-        if not is_last:
-            self.growing[value] = total
-        elif single:
-            self.whole[value] = total
-        else:
-            self.whole[value] = write(_aten._to_copy.default, (total,), {"dtype": value.meta["val"].dtype})
+        self.growing[value] = total
+        if is_last:
+            if not single:
+                dtype = value.meta["val"].dtype
+                self.growing[value] = write(_aten._to_copy.default, (total,), {"dtype": dtype})
+            self._complete(value)
 
     def _unrounded(self, write: _Nodes, part: Node) -> Node:
         """A part of a sum in single precision, where that costs little: not for products on a GPU."""
@@ -300,18 +397,21 @@ class _Writer:
         self.graph.erase_node(part)
         return made
 
-    def _put(self, write: _Nodes, value: Node, cut: Cut, rows: Sequence[range], index: int) -> None:
+    def _put(self, write: _Nodes, value: Node, places: Sequence[_Place]) -> None:
         """Write a piece's rows into the whole result."""
-        shown, found = value.meta["val"], cast("tuple[range, ...]", box(cut, rows[index]))
-        places = tuple((d, r.start, r.stop) for d, r in zip(range(cut.start, cut.stop), found, strict=True))
-        target = Written(tuple(shown.shape), tuple(shown.stride()), places)
-        before = self.growing.pop(value, None)
-        made = write(target, (self.pieces[value, index], *([] if before is None else [before])))
-        made.meta["accumulates"] = True
-        if index < len(rows) - 1:
-            self.growing[value] = made
-        else:
-            self.whole[value] = made
+        shown, index = value.meta["val"], cast(PieceOf, write.meta["piece"]).index
+        strides = [largest(n) for n in shown.stride()]
+        order = sorted(range(shown.dim()), key=lambda d: (-strides[d], d))
+        dims, starts, stops = zip(*places, strict=True)
+        shape = [self.numbers.of(n) for n in shape_of(shown)]
+        args = (self.pieces[value, index], self.growing.pop(value, None), shape, list(starts), list(stops))
+        self.growing[value] = write(Written(dims, tuple(order)), args)
+        self.growing[value].meta["accumulates"] = True
+
+    def _complete(self, value: Node) -> None:
+        """The last piece is added: show the result as the old graph does, so that views of it are right."""
+        self.whole[value] = self.growing.pop(value)
+        self.whole[value].meta["val"] = value.meta["val"]
 
     def module(self, old: GraphModule) -> GraphModule:
         """The finished graph."""

@@ -15,23 +15,39 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch.fx import Node
 
-from checkmate import Group
 from checkmate.analysis import working_sets
-from checkmate_torch.ops.cut_rules import SUM, Cut, CutOp, box, is_view, roles
+from checkmate_torch.ops.cut_rules import SUM, Cut, CutOp, Size, is_view, roles, shape_of
 from checkmate_torch.ops.recompute_rules import is_random, may_run_twice
+from checkmate_torch.ops.sizes import largest, planning_for_present
+from checkmate_torch.private import formula
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
-__all__ = ["Region", "find_regions"]
+__all__ = ["Part", "Region", "find_regions", "grouped", "results_of"]
 
 _WIDE = 0.4
 """A region grows through tensors of at least this share of the bytes of the one that it began with."""
 _MOST_REGIONS = 128
+_ROWS_THAT_CHANGE = 4
+"""The fewest rows of a piece of a length that may change, now: for PyTorch 0 and 1 are special cases."""
+
+
+class Part(NamedTuple):
+    """A part of the rows: of the first dimensions one index each, and a part of the next one.
+
+    Attributes:
+        outer: indices in the first dimensions.
+        number: of n nearly equal parts of the next dimension, this one; all later dimensions are whole.
+        n: their number.
+    """
+
+    outer: tuple[int, ...]
+    number: int
+    n: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,20 +66,41 @@ class Region:
     ops: Mapping[Node, CutOp]
     cuts: Mapping[Node, Cut]
 
-    @property
+    @cached_property
     def rows(self) -> int:
-        """Their number."""
-        return next(iter(self.cuts.values())).rows
+        """Their number; if it may change, the present one."""
+        return math.prod(map(self._number, self.lengths))
 
     @cached_property
-    def group(self) -> Group:
+    def lengths(self) -> tuple[Size, ...]:
+        """The lengths of the dimensions that are cut, outermost first: those of the finest cut."""
+        cuts = [tuple(n for n in cut.sizes if n != 1) for cut in self.cuts.values()]
+        return max(cuts, key=lambda sizes: len(sizes))
+
+    def _number(self, length: Size) -> int:
+        return cast(int, self._numbers.get(length, length))
+
+    @cached_property
+    def _numbers(self) -> Mapping[Size, int]:
+        """For each length that may change, its present value."""
+        sizes = (n for x in self.cuts for n in x.meta["val"].shape if isinstance(n, torch.SymInt))
+        with planning_for_present():
+            return {formula(n): largest(n) for n in sizes}
+
+    @property
+    def changes(self) -> bool:
+        """Whether the number of rows may change."""
+        return not all(isinstance(length, int) for length in self.lengths)
+
+    @cached_property
+    def rules(self) -> Mapping[int, tuple[Literal["row", "sum"], ...]]:
         """Its ops in the DFGraph, with the rule of each output."""
         rules: dict[int, tuple[Literal["row", "sum"], ...]] = {}
         for v, node in enumerate(self.traced.nodes):
             if node is not None and node in self.ops:
                 made = [role for role in self.ops[node].results if role is not None]
                 rules[v] = tuple("sum" if role == SUM else "row" for role in made)
-        return Group(rows=self.rows, rules=rules, barrier=self.traced.boundary)
+        return rules
 
     @cached_property
     def kind(self) -> object:
@@ -73,18 +110,38 @@ class Region:
             for node, op in sorted(self.ops.items(), key=lambda pair: pair[0])
         )
 
-    @cached_property
-    def _lengths(self) -> tuple[int, ...]:
-        """The lengths whose products are those of all its cuts: pieces are boxes of these."""
-        ends = {math.prod(cut.sizes[k:]) for cut in self.cuts.values() for k in range(len(cut.sizes) + 1)}
-        inner = sorted(ends)  # from 1 to the number of rows
-        return tuple(reversed([b // a for a, b in pairwise(inner)]))
+    def parts(self, count: int) -> tuple[Part, ...]:
+        """About ``count`` parts of the rows, in their order; a single one if they can't be divided."""
+        if any(grouped(cut.sizes, self.lengths) is None for cut in self.cuts.values()):
+            return (Part((), 0, 1),)
+        return tuple(self._parts((), count))
 
-    def pieces(self, count: int) -> list[range] | None:
-        """The rows of about ``count`` pieces that are boxes in every tensor; None = there are none."""
-        found = [*_boxes(self._lengths, count)]
-        fits = all(box(cut, rows) is not None for cut in {*self.cuts.values()} for rows in found)
-        return found if fits and len(found) > 1 else None
+    def _parts(self, outer: tuple[int, ...], count: int) -> Iterator[Part]:
+        length = self.lengths[len(outer)]
+        number = self._number(length)
+        if count <= number or len(outer) + 1 == len(self.lengths) or not isinstance(length, int):
+            n = min(count, number if isinstance(length, int) else max(1, number // _ROWS_THAT_CHANGE))
+            yield from (Part(outer, k, n) for k in range(n))
+        else:
+            for k in range(number):
+                yield from self._parts((*outer, k), math.ceil(count / number))
+
+
+def grouped(sizes: Sequence[Size], lengths: Sequence[Size]) -> list[range] | None:
+    """For each of the sizes, the range of the lengths whose product it is; None = it is no such product.
+
+    >>> grouped((6, 1, 5), (2, 3, 5))
+    [range(0, 2), range(2, 2), range(2, 3)]
+    """
+    found, start = [], 0
+    for size in sizes:
+        stop = start
+        while math.prod(lengths[start:stop]) != size:
+            if (stop := stop + 1) > len(lengths):
+                return None
+        found.append(range(start, stop))
+        start = stop
+    return found if start == len(lengths) else None
 
 
 def find_regions(traced: TracedGraph, enough: int) -> list[Region]:
@@ -149,12 +206,10 @@ def _regions_of(
 
 def _cuts_of(value: Node) -> Iterator[Cut]:
     """The first dimensions of a tensor, at first all but the last."""
-    shape = value.meta["val"].shape
-    if all(isinstance(n, int) for n in shape):
-        for stop in range(len(shape) - 1, 0, -1):
-            sizes = tuple(shape[:stop])
-            if math.prod(sizes) > 1:
-                yield Cut(0, sizes)
+    shape = shape_of(value.meta["val"])
+    for stop in range(len(shape) - 1, 0, -1):
+        if math.prod(shape[:stop]) != 1:
+            yield Cut(0, shape[:stop])
 
 
 class _Growing:
@@ -214,30 +269,12 @@ class _Growing:
         shown = value.meta["val"]
         if value.op == "placeholder":
             return False
-        wide = shown.numel() * shown.element_size() >= self.least
-        return wide or (is_result and shown.numel() == self.cuts[value].rows)
-
-
-def _boxes(lengths: Sequence[int], count: int) -> Iterator[range]:
-    """About ``count`` ranges of equal length, boxes of dimensions of these lengths, outermost first."""
-    if not lengths:
-        yield range(1)
-        return
-    first, *others = lengths
-    inner = math.prod(others)
-    if count <= first or not others:
-        step = math.ceil(first / min(count, first))
-        for start in range(0, first, step):
-            yield range(start * inner, min(start + step, first) * inner)
-        return
-    parts = [*_boxes(others, math.ceil(count / first))]
-    for k in range(first):
-        for part in parts:
-            yield range(k * inner + part.start, k * inner + part.stop)
+        wide = math.prod(map(largest, shown.shape)) * shown.element_size() >= self.least
+        return wide or (is_result and math.prod(shape_of(shown)) == self.cuts[value].rows)
 
 
 def _shapes(node: Node) -> Iterator[object]:
     values = node.meta["val"]
     for x in values if isinstance(values, tuple | list) else (values,):
         if isinstance(x, torch.Tensor):
-            yield (tuple(x.shape), x.dtype)
+            yield (shape_of(x), x.dtype)
