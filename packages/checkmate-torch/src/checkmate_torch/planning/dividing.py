@@ -178,7 +178,7 @@ class _Search:
                 if self._is_better([*before, *more]):
                     chosen = [*before, *more]
                     if self.best is not None and regions[0].changes:
-                        break  # each number that is tried asks for lengths of at least so many rows
+                        break  # each number that is tried asks for longer lengths
                 elif self.best is not None:
                     break
             if self.cost < self.whole.step.graph.ideal_cost * (1 + _WORTH_IT):

@@ -78,7 +78,7 @@ class Region:
         return max(cuts, key=lambda sizes: len(sizes))
 
     def _number(self, length: Size) -> int:
-        return cast(int, self._numbers.get(length, length))
+        return self._numbers.get(length, length)
 
     @cached_property
     def _numbers(self) -> Mapping[Size, int]:
