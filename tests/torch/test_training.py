@@ -66,7 +66,7 @@ def train(case: Case, module: nn.Module) -> Training:
 def compiled(case: Case, budget: str | int, *, time_limit: float = 2.0) -> CompiledModule:
     # Cross entropy over pixels keeps its labels; the default is for squared errors.
     loss_bytes = case.targets.nbytes if case.name == "unet" and case.targets is not None else None
-    return compile(case.module, budget, time_limit=time_limit, loss_bytes=loss_bytes)
+    return compile(case.module, budget, time_limit=time_limit, loss_bytes=loss_bytes, split=False)
 
 
 @cache

@@ -112,11 +112,11 @@ def test_same_bits_within_the_budget_at_the_predicted_peak(plain: tuple[str, Tra
     optimizer = OPTIMIZERS[name](case.module)
     limit: str | int = budget
     if budget == LEAST:
-        hopeless = compile_step(case.module, loss_of(case), optimizer, "1B", time_limit=2)
+        hopeless = compile_step(case.module, loss_of(case), optimizer, "1B", time_limit=2, split=False)
         with pytest.raises(checkmate.InfeasibleBudgetError) as caught:
             hopeless(*case.inputs)
         limit = int(1.1 * (caught.value.minimum or 0))  # room for a busy machine's solver
-    step = compile_step(case.module, loss_of(case), optimizer, limit, time_limit=3)
+    step = compile_step(case.module, loss_of(case), optimizer, limit, time_limit=3, split=False)
     run = train(case, optimizer, step)
     (plan,) = step.plans
 

@@ -24,7 +24,7 @@ from checkmate_torch.ops.cut_rules import SUM, Cut, Size, in_piece, is_view, sha
 from checkmate_torch.ops.in_place import Written
 from checkmate_torch.ops.recompute_rules import writes
 from checkmate_torch.ops.sizes import largest
-from checkmate_torch.ops.storages import shown_by, storage_key
+from checkmate_torch.ops.storages import shown_by
 from checkmate_torch.private import Joint, fake_mode_of, formula
 from checkmate_torch.tracing.regions import Part, Region, grouped, results_of
 from checkmate_torch.tracing.traced_graph import TracedGraph, ancestors
@@ -269,16 +269,8 @@ class _Writer:
             args, kwargs = map_arg((node.args, node.kwargs), self.value)
             made = self.graph.create_node(node.op, node.target, args, kwargs, name=node.name)
             made.meta = dict(node.meta)
-            if self._shows_what_was_cut(node):
-                made.meta["val"] = _shown(made)
             self.whole[node] = made
         return self.whole[node]
-
-    def _shows_what_was_cut(self, node: Node) -> bool:
-        """Whether an old node is a view of a result that is another one now."""
-        shown = {storage_key(value) for value in shown_by(node)}
-        views_of = [x for x in node.all_input_nodes if shown & {*map(storage_key, shown_by(x))}]
-        return any(shown.isdisjoint(map(storage_key, shown_by(self.value(x)))) for x in views_of)
 
     def value(self, node: Node) -> Node:
         """The whole value of an old node."""
