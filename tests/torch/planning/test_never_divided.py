@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, dropout
 from torch.utils.checkpoint import checkpoint
 
 from checkmate import InfeasibleBudgetError
-from checkmate_torch import compile, compile_step, enable
+from checkmate_torch import compile, compile_step, enable, memory_meter
 
 ROOMY = 2**40
 WORDS, WIDTH = 512, 16
@@ -171,6 +171,19 @@ def test_a_second_backward_pass_runs_the_pieces_again() -> None:
         loss.backward(retain_graph=True)
         loss.backward()
     assert_near([p.grad for p in model.parameters()], [p.grad for p in plain.parameters()])
+
+
+def test_lengths_that_change_train_within_the_budget() -> None:
+    model, plain, _ = made(Language)
+    budget = "60%"
+    compiled = compile(model, budget, **FAST)
+    for length in (64, 48, 56, 33, 64):
+        x = torch.randint(WORDS, (2, length))
+        assert_near(trained(compiled, model, x), trained(plain, plain, x))
+        model.zero_grad()
+        with memory_meter(model, x) as meter:
+            compiled(x).backward()
+        assert meter.peak <= max(plan.solution.problem.budget for plan in compiled.plans)
 
 
 def test_micro_batches_and_clipped_gradients_are_right() -> None:

@@ -77,7 +77,7 @@ def with_sums_apart(joint: Joint) -> Joint:
 def _add_up(graph: Graph, loss: Node) -> None:
     """Let a mean be a sum, divided by the weights of its targets."""
     scores, targets, weights, _, ignored = cast("tuple[Any, ...]", loss.args)
-    shown, total_shown = loss.meta["val"]
+    _, total_shown = loss.meta["val"]
     write = _Nodes(graph, loss.meta)
     with graph.inserting_before(loss):
         counted = write(_aten.ne.Scalar, (targets, ignored))
@@ -96,7 +96,6 @@ def _add_up(graph: Graph, loss: Node) -> None:
             readers = [*item.users]
             with graph.inserting_after(item):
                 mean = write(_aten.div.Tensor, (item, total))
-            mean.meta["val"] = shown
             for reader in readers:
                 reader.replace_input_with(item, mean)
 
