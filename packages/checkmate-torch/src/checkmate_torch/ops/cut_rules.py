@@ -20,7 +20,8 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch.fx import Node
 
-from checkmate_torch.private import OpOverload, formula
+from checkmate_torch.ops.storages import tensors_in
+from checkmate_torch.private import OpOverload, depends_on_data, formula
 
 __all__ = ["SUM", "Cut", "CutOp", "Rule", "Size", "in_piece", "is_view", "roles", "shape_of"]
 
@@ -81,7 +82,9 @@ def roles(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
     rule = _RULES.get(node.target)
     if rule is None and isinstance(node.target, OpOverload) and torch.Tag.pointwise in node.target.tags:
         rule = _elementwise
-    found = None if rule is None else rule(node, at, cut)
+    if rule is None or not all(map(_has_known_sizes, (node, *node.all_input_nodes))):
+        return None
+    found = rule(node, at, cut)
     if found is None or (isinstance(at, Node) and at in found.operands and found.operands[at] != cut):
         return None
     return found
@@ -109,6 +112,19 @@ def in_piece(node: Node, args: tuple[Any, ...], lengths: Mapping[int, object]) -
         k = _COUNTED[node.target]
         return (*args[:k], lengths[0], *args[k + 1 :])
     return args
+
+
+def _has_known_sizes(node: Node) -> bool:
+    """Whether the inputs of a graph show the sizes of a node, or numbers whose sums and products they are."""
+    return all(_is_known(n) for x in tensors_in(node.meta.get("val")) for n in shape_of(x))
+
+
+def _is_known(size: Size) -> bool:
+    if isinstance(size, int) or size.is_Integer:
+        return True
+    if size.is_Symbol:
+        return not depends_on_data(size)
+    return (size.is_Add or size.is_Mul) and all(map(_is_known, size.args))
 
 
 def shape_of(value: torch.Tensor) -> tuple[Size, ...]:

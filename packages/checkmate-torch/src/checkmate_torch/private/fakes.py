@@ -34,6 +34,7 @@ __all__ = [
     "allowed_maximum",
     "current_value",
     "declared_maximum",
+    "depends_on_data",
     "fake_mode",
     "fake_mode_of",
     "formula",
@@ -86,6 +87,13 @@ def formula(size: int | torch.SymInt) -> object:
     return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
+def depends_on_data(symbol: sympy.Symbol) -> bool:
+    """Whether the value of a symbol is known only after the op that makes a tensor of this size."""
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    return symbol_is_type(symbol, SymT.UNBACKED_INT)
+
+
 def sole_symbol(size: object) -> sympy.Symbol | None:
     """The symbol of a size that is a single symbol; None if it is a number or a formula."""
     return size.node.expr if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol else None
@@ -96,10 +104,8 @@ def declared_maximum(size: torch.SymInt, symbol: sympy.Symbol) -> int | None:
 
     If the symbol depends on data, the largest that a check or an op allows.
     """
-    from torch.utils._sympy.symbol import SymT, symbol_is_type
-
     shapes = size.node.shape_env
-    if symbol_is_type(symbol, SymT.UNBACKED_INT):
+    if depends_on_data(symbol):
         return allowed_maximum(size, symbol)
     if shapes not in _declared:
         _declared[shapes] = dict(_declarations(shapes))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -124,13 +125,10 @@ class _Numbers:
             shape = shape_of(value) if isinstance(value, torch.Tensor) else ()
             if size in shape:
                 return cast(Node, self._made(_aten.sym_size.int, node, shape.index(size)))
-        factors = size.args if size.is_Mul else ()
-        product: Number = 1
-        for factor in factors:
-            product = self.times(product, self.of(int(factor) if factor.is_Integer else factor))
-        if not isinstance(product, Node):
+        if not (size.is_Mul or size.is_Add):
             raise RuntimeError(f"no input shows the size {size}")
-        return product
+        parts = (self.of(int(x) if x.is_Integer else x) for x in size.args)
+        return cast(Node, reduce(self.times if size.is_Mul else self.plus, parts))
 
     def plus(self, a: Number, b: Number) -> Number:
         """Their sum."""
@@ -324,7 +322,7 @@ class _Writer:
         write = _Nodes(self.graph, x.meta)
         for place, size in zip(self._places(cut, region, index), cut.sizes, strict=True):
             d, start, stop = place
-            if d >= 0 and shape[d] == size and not (start == 0 and stop == size):
+            if d >= 0 and shape[d] == size and not (start == 0 and stop == self.numbers.of(size)):
                 piece = write(_aten.slice.Tensor, (piece, *place))
         return piece
 
@@ -336,7 +334,7 @@ class _Writer:
         places: list[_Place] = []
         for d, group, size in zip(range(cut.start, cut.stop), groups, cut.sizes, strict=True):
             if group.start > len(outer) or not group:
-                places.append((d, 0, size))
+                places.append((d, 0, numbers.of(size)))
                 continue
             first = 0
             for level in group[: max(0, len(outer) - group.start)]:
