@@ -173,17 +173,18 @@ def test_a_second_backward_pass_runs_the_pieces_again() -> None:
     assert_near([p.grad for p in model.parameters()], [p.grad for p in plain.parameters()])
 
 
-def test_lengths_that_change_train_within_the_budget() -> None:
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_lengths_that_change_train_within_the_budget(dynamic: bool | None) -> None:
     model, plain, _ = made(Language)
-    budget = "60%"
-    compiled = compile(model, budget, **FAST)
-    for length in (64, 48, 56, 33, 64):
+    compiled = compile(model, "60%", dynamic=dynamic, **FAST)
+    for length in (64, 48, 33, 64):
         x = torch.randint(WORDS, (2, length))
         assert_near(trained(compiled, model, x), trained(plain, plain, x))
         model.zero_grad()
         with memory_meter(model, x) as meter:
             compiled(x).backward()
         assert meter.peak <= max(plan.solution.problem.budget for plan in compiled.plans)
+    assert all(plan.divided for plan in compiled.plans)
 
 
 def test_micro_batches_and_clipped_gradients_are_right() -> None:

@@ -84,7 +84,9 @@ def symbols_in(size: torch.SymInt) -> set[sympy.Symbol]:
 
 def formula(size: int | torch.SymInt) -> object:
     """A size as a number or a formula of symbols: equal formulas have equal values in every call."""
-    return size.node.expr if isinstance(size, torch.SymInt) else size
+    if not isinstance(size, torch.SymInt):
+        return size
+    return int(size.node.expr) if size.node.expr.is_Integer else size.node.expr
 
 
 def depends_on_data(symbol: sympy.Symbol) -> bool:
