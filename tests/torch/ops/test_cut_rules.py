@@ -56,6 +56,19 @@ IMAGES = normal(6, 4, 8, 8)
 TARGETS = numbers(20, 24)
 
 
+ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
+
+
+def heads() -> list[Tensor]:
+    return [normal(4, 3, 16, 8) * k for k in (1, 2, 3)]
+
+
+def attention_backward() -> Call:
+    op = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    out, logsumexp = ATTENTION(*heads(), 0.0, True)
+    return call(op, normal(4, 3, 16, 8) + 1, *heads(), out, logsumexp, 0.0, True)
+
+
 def softmax_backward(op: Any, forward: Any, dim: int) -> Call:
     return call(op, normal(4, 6, 10), forward(CUBE, dim, False), dim, torch.float32)
 
@@ -255,6 +268,8 @@ CASES: Mapping[str, tuple[Callable[[], Call], str]] = {
     ),
     "convolution's gradient": (lambda: convolution_backward(True, True, True), "0 0 . ~> 0 + +"),
     "convolution's gradients of weights": (lambda: convolution_backward(False, True, True), "0 0 . ~> - + +"),
+    "attention": (lambda: call(ATTENTION, *heads(), 0.0, True), "0 0 0 => 0 0"),
+    "gradient of attention": (attention_backward, "0 0 0 0 0 0 => 0 0 0"),
     "maxima": (lambda: call(aten.max_pool2d_with_indices.default, IMAGES, [2, 2]), "0 => 0 0"),
     "gradient of maxima": (lambda: pool_backward(), "0 0 0 => 0"),
     "means": (lambda: call(aten.avg_pool2d.default, IMAGES, [2, 2]), "0 => 0"),

@@ -15,6 +15,7 @@ from checkmate.analysis import needed_ops
 from checkmate.errors import SolverError
 from checkmate.model.schedule import Schedule
 from checkmate.problem.explanation import explanation
+from checkmate.problem.pieces import WHOLE, Pieces
 from checkmate.problem.problem import Problem
 from checkmate.simulate import Timeline, simulate
 from checkmate.text.markup import figure, outline, table
@@ -53,6 +54,7 @@ class Solution:
             has no schedule.
         lowest: without a schedule, the valid schedule of least peak that the solver met, though above the
             budget; None if it met none.
+        pieces: the ops of the graph that are pieces of one op; files don't keep it.
     """
 
     problem: Problem
@@ -63,6 +65,7 @@ class Solution:
     seconds: float = 0.0
     origin: Mapping[str, str] = field(default_factory=dict)
     lowest: Schedule | None = None
+    pieces: Pieces = WHOLE
 
     @classmethod
     def found(
@@ -149,8 +152,8 @@ class Solution:
 
     @property
     def overhead(self) -> float:
-        """Extra cost over computing every op once, as a fraction; infinite if there is no schedule."""
-        return self.timeline.overhead if self.timeline else math.inf
+        """Extra cost over running each op once and whole, as a fraction; infinite without a schedule."""
+        return self.pieces.overhead(self.timeline) if self.timeline else math.inf
 
     @property
     def peak(self) -> int | None:
@@ -175,13 +178,10 @@ class Solution:
         return self.interrupted or "provisional" in self.origin
 
     def explain(self, rows: int = 10) -> str:
-        """The recomputed ops as a table, the most expensive first; ``report.explain`` gives them as data.
-
-        Pieces of an op are ops of the graph here; ``report.explain`` can show them as one.
-        """
+        """The recomputed ops as a table, the most expensive first; ``report.explain`` gives them as data."""
         if self.timeline is None:
             return f"no schedule ({self.status}): nothing to explain"
-        return explanation(self.timeline, self.problem.budget).text(rows)
+        return explanation(self.timeline, self.problem.budget, pieces=self.pieces).text(rows)
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -191,7 +191,7 @@ class Solution:
         if timeline is not None:
             rows += [
                 ("cost", cost_text(timeline.cost, unit)),
-                ("overhead", f"{timeline.overhead:.2%}"),
+                ("overhead", f"{self.overhead:.2%}"),
                 ("peak", format_bytes(timeline.peak)),
             ]
         rows.append(("budget", format_bytes(self.problem.budget)))

@@ -316,6 +316,18 @@ def _nll_backward(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
     return None if len(_shape(cast(Node, node.args[1]))) < 2 else _at_first(rows, "r")(node, at, cut)
 
 
+def _attention(operands: Sequence[int], results: str) -> Rule:
+    """Fused attention: examples are independent. A mask for each example can't be cut."""
+
+    def rule(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
+        mask = node.kwargs.get("attn_mask")
+        if isinstance(mask, Node) and len(_shape(mask)) > 2 and _shape(mask)[0] != 1:
+            return None
+        return _at_first(operands, results)(node, at, cut)
+
+    return rule
+
+
 def _embedding(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
     indices = cast(Node, node.args[1])
     return _at_first((1,), "r", most=len(_shape(indices)))(node, at, cut) if at is not node.args[0] else None
@@ -448,6 +460,8 @@ _RULES: Mapping[object, Rule] = {
     _aten.native_group_norm_backward.default: _at_first((0, 1, 2, 3), "rss"),
     **dict.fromkeys((_aten.nll_loss_forward.default, _aten.nll_loss2d_forward.default), _nll),
     **dict.fromkeys((_aten.nll_loss_backward.default, _aten.nll_loss2d_backward.default), _nll_backward),
+    _aten._scaled_dot_product_flash_attention_for_cpu.default: _attention((0, 1, 2), "rr"),
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward.default: _attention(range(6), "rrr"),
     _aten.embedding.default: _embedding,
     _aten.embedding_dense_backward.default: _embedding_backward,
     _aten.convolution.default: _at_first((0,), "r"),

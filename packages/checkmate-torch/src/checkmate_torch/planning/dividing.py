@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from checkmate import InfeasibleBudgetError, PlanError, Solution, floor, keep_all_peak
+from checkmate.report import Pieces
 from checkmate_torch.planning.divided import Divided, reason_for
 from checkmate_torch.planning.steps.stages import PricedStep, Step
 from checkmate_torch.tracing.pieces import Division, cut_graph, in_pieces, with_sums_apart
@@ -24,6 +25,8 @@ __all__ = ["decide_in_pieces"]
 
 _WORTH_IT = 0.02
 """Pieces must save at least this share of the step's cost, unless the budget needs them."""
+_GOES_ON = 0.002
+"""More pieces are tried while doubling their number saves at least this share of the cost of the step."""
 _MOST_PIECES = 64
 _MOST_KINDS = 3
 _ROOM = 4
@@ -54,7 +57,7 @@ def decide_in_pieces(kind: Step, step: PricedStep, *, throw: bool = True) -> tup
     if isinstance(asked, Mapping):
         whole = _Whole.of(kind, step, 0)
         divided = whole.priced(whole.named(asked))
-        return _because(divided, "split= asks for them"), kind.decide(divided, throw=throw)
+        return _with_reason(divided, kind.decide(divided, throw=throw), "split= asks for them")
     solution = kind.decide(step, throw=False)
     budget = solution.problem.budget
     if budget <= step.graph.base_size or (solution.timeline is not None and solution.overhead < _WORTH_IT):
@@ -64,11 +67,11 @@ def decide_in_pieces(kind: Step, step: PricedStep, *, throw: bool = True) -> tup
     if search.best is not None:
         better = kind.decide(search.best, throw=False)
         if _cost(better) < _cost(solution) * (1 - _WORTH_IT):
-            return _because(search.best, reason_for(solution, better)), better
+            return _with_reason(search.best, better, reason_for(solution, better))
     if solution.timeline is None:
         lowest = search.last_resort
         found = _decided(kind, lowest, throw)
-        return _because(lowest, reason_for(solution, found)), found
+        return _with_reason(lowest, found, reason_for(solution, found))
     return step, solution
 
 
@@ -85,9 +88,13 @@ def _decided(kind: Step, step: PricedStep, throw: bool) -> Solution:
         raise InfeasibleBudgetError(**vars(error) | known) from None
 
 
-def _because(step: PricedStep, reason: str) -> PricedStep:
-    """A step in pieces, with the reason."""
-    return step if step.divided is None else replace(step, divided=replace(step.divided, reason=reason))
+def _with_reason(step: PricedStep, solution: Solution, reason: str) -> tuple[PricedStep, Solution]:
+    """A step in pieces with the reason, and its solution, which knows that ops are pieces."""
+    if step.divided is None:
+        return step, solution
+    of = (None if node is None else node.meta.get("piece") for node in step.traced.nodes)
+    pieces = Pieces(of=tuple(of), plain_cost=step.divided.plain_cost)
+    return replace(step, divided=replace(step.divided, reason=reason)), replace(solution, pieces=pieces)
 
 
 def _cost(solution: Solution) -> float:
@@ -171,17 +178,19 @@ class _Search:
         kinds: dict[object, list[Region]] = {}
         for region in self.whole.regions:
             kinds.setdefault(region.kind, []).append(region)
+        ideal = self.whole.step.graph.ideal_cost
         chosen: list[Division] = []
         for regions in [*kinds.values()][:_MOST_KINDS]:
             before = chosen
             for more in _numbers(regions):
+                cost = self.cost
                 if self._is_better([*before, *more]):
                     chosen = [*before, *more]
                     if self.best is not None and regions[0].changes:
                         break  # each number that is tried asks for longer lengths
-                elif self.best is not None:
+                if self.best is not None and not cost - self.cost >= _GOES_ON * ideal:
                     break
-            if self.cost < self.whole.step.graph.ideal_cost * (1 + _WORTH_IT):
+            if self.cost < ideal * (1 + _WORTH_IT):
                 return
 
     def _is_better(self, divisions: list[Division]) -> bool:

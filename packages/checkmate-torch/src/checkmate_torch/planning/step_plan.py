@@ -15,7 +15,7 @@ from checkmate import (
     simulate,
 )
 from checkmate.framework import differences
-from checkmate.report import WHOLE, Account, HasPlans, Kind, Pieces
+from checkmate.report import Account, HasPlans, Kind, Pieces
 from checkmate.units import format_bytes
 from checkmate_torch.memory.account import module_of
 from checkmate_torch.memory.snapshot import Snapshot, predicted_snapshot
@@ -112,10 +112,7 @@ class StepPlan:
     @property
     def pieces(self) -> Pieces:
         """The ops of the graph that are pieces of one op, and the cost of the step without pieces."""
-        if self.divided is None:
-            return WHOLE
-        of = (None if node is None else node.meta.get("piece") for node in self.traced.nodes)
-        return Pieces(of=tuple(of), plain_cost=self.divided.plain_cost)
+        return self.solution.pieces
 
     @property
     def remarks(self) -> tuple[str, ...]:
