@@ -67,7 +67,7 @@ class Contrast(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words = nn.Embedding(WORDS, WIDTH)
+        self.words = nn.Embedding(WORDS, 4 * WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
         rows = normalize(self.words(x), dim=-1)
