@@ -170,3 +170,24 @@ def test_plans_ahead_count_pieces_too() -> None:
     assert any("[" in op.name for op in found.problem.graph.ops)
     refused = checkmate_torch.plan(model, (x,), "55%", split=False, throw=False, **FAST)
     assert refused.peak is None
+
+
+def test_products_of_pieces_for_another_gpu_have_the_precision_of_the_whole() -> None:
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scores = nn.Linear(4096, 32768, bias=False)
+
+        def forward(self, x: Tensor, targets: Tensor) -> Tensor:
+            return functional.cross_entropy(self.scores(x), targets)
+
+    with torch.device("meta"):
+        model = Wide().to(torch.bfloat16)
+        batch = (torch.zeros(4096, 4096, dtype=torch.bfloat16), torch.zeros(4096, dtype=torch.long))
+    costs = [
+        checkmate_torch.plan(
+            model, batch, ROOMY, device="cuda:H100-80GB", split=split
+        ).problem.graph.ideal_cost
+        for split in (False, {"_log_softmax_backward_data": 4})
+    ]
+    assert costs[0] <= costs[1] <= 2 * costs[0]  # in single precision products take 15 times as long

@@ -22,6 +22,7 @@ from torch.fx.node import map_arg
 from checkmate import DFGraph, Group, split
 from checkmate.report import PieceOf
 from checkmate_torch.ops.cut_rules import SUM, Cut, Size, in_piece, is_view, shape_of
+from checkmate_torch.ops.device import counts_as_cuda
 from checkmate_torch.ops.in_place import Written
 from checkmate_torch.ops.recompute_rules import writes
 from checkmate_torch.ops.sizes import largest
@@ -378,7 +379,7 @@ class _Writer:
         """A part of a sum in single precision, where that costs little: not for products on a GPU."""
         if part.target in (_aten.sum.default, _aten.sum.dim_IntList):
             made = write(part.target, part.args, {**part.kwargs, **_SINGLE})
-        elif part.target is _aten.mm.default and part.meta["val"].device.type == "cpu":
+        elif part.target is _aten.mm.default and not counts_as_cuda(part.meta["val"].device):
             factors = [write(_aten._to_copy.default, (x,), _SINGLE) for x in part.args]
             made = write(part.target, tuple(factors))
         else:
