@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Interpreter, Node
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, normalize
 
 import checkmate_torch
 from checkmate import DFGraph, Group, Op, split
@@ -62,6 +62,19 @@ class Images(nn.Module):
         return cross_entropy(self.layers(x.to(self.layers[1].weight.dtype).view(-1, 1, 4, 4)), x[:, 0] % 3)
 
 
+class Contrast(nn.Module):
+    """Compares all rows with all: a product reads rows of a tensor, and all of it through a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, 4 * WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = normalize(self.words(x), dim=-1)
+        scores = rows.flatten(0, 1) @ rows.flatten(0, 1).T
+        return cross_entropy(scores, torch.arange(BATCH * LENGTH))
+
+
 def joint_of(traced: TracedGraph) -> Joint:
     outputs = len(traced.forward_outputs)
     return Joint(module=traced.joint, n_primals=len(traced.primals), n_outputs=outputs)
@@ -97,8 +110,8 @@ def run(module: GraphModule) -> list[Tensor]:
 
 MODELS = pytest.mark.parametrize(
     "make",
-    [Language, lambda: Language(bias=True), Returning, Images],
-    ids=["language", "bias", "returning", "images"],
+    [Language, lambda: Language(bias=True), Returning, Images, Contrast],
+    ids=["language", "bias", "returning", "images", "contrast"],
 )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -220,7 +220,8 @@ class _Growing:
         self.ops: dict[Node, CutOp] = {}
         self.cuts: dict[Node, Cut] = {}
         self.through: set[Node] = set()
-        self.whole: set[Node] = set()  # tensors that an op of the region reads whole
+        self.in_parts: set[Node] = set()  # results of ops that the region cuts, as they are or as views
+        self.in_full: set[Node] = set()  # results of ops that an op of the region reads whole, or adds up
 
     def grow(self, value: Node, cut: Cut) -> None:
         """Take in the ops around a tensor, and around those of about its size that have the same rows."""
@@ -251,13 +252,20 @@ class _Growing:
         whole = {x for x in (*node.all_input_nodes, *made) if x not in rows}
         if any(self.cuts.get(x, c) != c for x, c in rows.items()):
             return []
-        if not whole.isdisjoint(self.cuts) or not self.whole.isdisjoint(rows):
+        in_parts, in_full = self._made_by_ops(rows), self._made_by_ops(whole)
+        if not in_full.isdisjoint(self.in_parts | in_parts) or not self.in_full.isdisjoint(in_parts):
             return []
         fresh = [x for x in rows if x not in self.cuts]
         self.ops[node] = op
-        self.whole |= whole
+        self.in_parts |= in_parts
+        self.in_full |= in_full
         self.cuts |= rows
         return [x for x in fresh if self._goes_on(x, x in made)]
+
+    def _made_by_ops(self, values: Iterable[Node]) -> set[Node]:
+        """What ops make of these values, through views; of an input each op may read rows, or all."""
+        found = {source for x in values for source in self.traced.sources(x)}
+        return {x for x in found if x.op != "placeholder" and isinstance(x.meta.get("val"), torch.Tensor)}
 
     def _may_be_cut(self, node: Node) -> bool:
         if node.op != "call_function" or node.target is operator.getitem:
