@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from torch.nn.functional import cross_entropy
 
 import checkmate
 from checkmate.testing.strategies import graphs
-from checkmate_torch import max_batch_size, plan
+from checkmate_torch import LargestBatch, max_batch_size, plan
 from checkmate_torch.tools.batches import _have_same_ops, _on_line, largest
 from zoo.small_torch import perceptron
 
@@ -57,7 +59,8 @@ def test_graphs_that_are_linear_in_the_batch_are_known_from_two_sizes(data: st.D
 
 
 def test_the_batch_found_fits_and_one_more_example_does_not() -> None:
-    settings = {"cost_model": "flops", "solver": "heuristics", "loss": lambda y: y.square().mean()}
+    loss = lambda y: y.square().mean()  # noqa: E731
+    settings = {"cost_model": "flops", "solver": "heuristics", "split": False, "loss": loss}
     found = max_batch_size(inputs, network(), "128KiB", **settings)
     assert found.tried[found.size]
     assert not found.tried[found.size + 1]
@@ -70,6 +73,28 @@ def test_the_batch_found_fits_and_one_more_example_does_not() -> None:
     assert int(plain) == plain.size
 
 
+class Words(torch.nn.Module):
+    """A language model whose logits outweigh all else; computes its loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = torch.nn.Embedding(512, 8), torch.nn.Linear(8, 512, bias=False)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return cross_entropy(self.head(self.embed(words)), words)
+
+
+def test_a_batch_that_fits_only_in_pieces_is_found() -> None:
+    def found(**settings: Any) -> LargestBatch:
+        words = partial(torch.zeros, dtype=torch.long)
+        return max_batch_size(words, Words(), "1MiB", cost_model="flops", solver="heuristics", **settings)
+
+    whole, pieces = found(split=False), found(most=1024)
+    assert not whole.tried[whole.size + 1]
+    assert pieces.size > 3 * whole.size
+    assert pieces.solution.peak <= 2**20
+
+
 @pytest.mark.measured
 def test_the_plan_of_the_answer_has_the_settings_of_the_caller() -> None:
     layer = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 3))
@@ -79,6 +104,7 @@ def test_the_plan_of_the_answer_has_the_settings_of_the_caller() -> None:
         layer,
         "1MiB",
         solver="heuristics",
+        split=False,
         loss=lambda y: y.square().mean(),
         on_progress=lambda report: steps.append(report.step),
     )
@@ -99,7 +125,8 @@ def test_after_the_time_limit_a_size_that_fits_is_planned(caplog: pytest.LogCapt
 
 
 def test_memory_that_grows_with_the_square_of_the_batch() -> None:
-    settings = {"cost_model": "flops", "solver": "keep-all", "loss": lambda y: (y @ y.T).square().mean()}
+    loss = lambda y: (y @ y.T).square().mean()  # noqa: E731
+    settings = {"cost_model": "flops", "solver": "keep-all", "split": False, "loss": loss}
     found = max_batch_size(inputs, network(), "1MiB", **settings)
     assert (found.tried[found.size], found.tried[found.size + 1]) == (True, False)
     assert len(found.tried) <= 2 * max(found.tried).bit_length() + 1
@@ -134,6 +161,6 @@ def test_auto_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "checkmate_torch.planning.decide.obtainable_bytes", lambda device: asked.append(device) or 200 * 1024
     )
-    found = max_batch_size(inputs, network(), "auto", cost_model="flops", solver="keep-all")
+    found = max_batch_size(inputs, network(), "auto", cost_model="flops", solver="keep-all", split=False)
     assert found.size > 0
     assert len(asked) == 1

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from checkmate import BudgetError, CheckmateError, CostError, UnsupportedModelError
 from checkmate.errors import FormatError, MissingDistributionError
 from checkmate.framework import ProgramError
+from checkmate.units import format_bytes
 from checkmate_torch import Fit, FitTable, enable, memory_meter
 from checkmate_torch import fit as fit_slowly
 from checkmate_torch.tools.fit.command import register
@@ -70,6 +71,22 @@ def read_data(batch: int) -> tuple[nn.Module, Tensor, Callable[[Tensor], Tensor]
             return x
 
     return Deep(), torch.zeros(batch, 32), lambda output: output.square().mean()
+
+
+class Words(nn.Module):
+    """A language model whose logits outweigh all else; computes its loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Embedding(2048, 16), nn.Linear(16, 16), nn.GELU())
+        self.head = nn.Linear(16, 2048, bias=False)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(self.head(self.body(words)), words)
+
+
+def words(batch: int) -> tuple[nn.Module, Tensor]:
+    return Words(), torch.zeros(batch, dtype=torch.long)
 
 
 def trained(model: nn.Module, loss_of: Callable[[], Tensor], optimizer: Optimizer, *held: object) -> int:
@@ -135,6 +152,28 @@ def test_the_least_peak_is_trained_within() -> None:
     optimizer = torch.optim.AdamW(whole.parameters())
     enable(whole, cell.least_peak, optimizer=optimizer, cost_model="flops", cache=False)
     assert trained(whole, lambda: whole(x), optimizer, x) <= cell.least_peak
+
+
+def test_in_pieces_a_step_takes_less_and_a_budget_of_that_size_is_trained_within() -> None:
+    cell = fit(words, [1024], optimizer="sgd")[1024]
+    assert cell.least_peak is not None
+    assert cell.split_peak is not None
+    assert cell.split_peak < 0.4 * cell.least_peak <= 0.4 * cell.plain_peak
+    (within,) = fit(words, [1024], optimizer="sgd", budget=int(1.2 * cell.split_peak))
+    assert within.fits
+    assert within.verdict.startswith("fits in pieces at +")
+    never = fit(words, [1024], optimizer="sgd", budget=cell.split_peak // 2)[1024]
+    assert never.verdict == f"does not fit: least {format_bytes(cell.split_peak)}"
+    model, x = words(1024)
+    optimizer = torch.optim.SGD(model.parameters())
+    enable(model, within.budget or 0, optimizer=optimizer, cost_model="flops", cache=False)
+    assert trained(model, lambda: model(x), optimizer, x) <= (within.budget or 0)
+
+
+@pytest.mark.parametrize("factory", [wide, read_data, words])
+def test_pieces_never_need_more(factory: Callable[[int], tuple[object, ...]]) -> None:
+    (cell,) = fit(factory, [64])
+    assert cell.update_peak <= (cell.split_peak or 0) <= (cell.least_peak or 0) <= cell.plain_peak
 
 
 class _WithLoss(nn.Module):

@@ -21,7 +21,7 @@ from checkmate_torch.planning.steps.stages import PricedStep, Step
 from checkmate_torch.tracing.pieces import Division, cut_graph, in_pieces, with_sums_apart
 from checkmate_torch.tracing.regions import Region, find_regions
 
-__all__ = ["decide_in_pieces"]
+__all__ = ["decide_in_pieces", "lowest_in_pieces"]
 
 _WORTH_IT = 0.02
 """Pieces must save at least this share of the step's cost, unless the budget needs them."""
@@ -33,6 +33,8 @@ _ROOM = 4
 """Ops are cut if their working set is above this fraction of the room for tensors in the budget."""
 _BRIEF, _BRIEF_S = 10, 0.5
 """Each number of pieces is solved for this fraction of the time limit, at least for ``_BRIEF_S`` seconds."""
+_LOWER = 0.95
+"""A floor counts as lower if it leaves less than this share of the room for tensors."""
 _TRIED = "with ops in as many pieces as help"
 _NO_HELP = "pieces of ops don't help"
 _log = logging.getLogger(__name__)
@@ -97,6 +99,38 @@ def _with_reason(step: PricedStep, solution: Solution, reason: str) -> tuple[Pri
     return replace(step, divided=replace(step.divided, reason=reason)), replace(solution, pieces=pieces)
 
 
+def lowest_in_pieces(kind: Step, step: PricedStep) -> PricedStep:
+    """The step in pieces that have the lowest floor of all that are tried; the step if none lowers it.
+
+    Nothing is solved: kinds of regions are taken in the order of their working sets, and each is cut into
+    more and more pieces as long as the floor falls. If the setting ``split`` is a mapping, its pieces are
+    taken.
+
+    Args:
+        kind: how the step is planned; its budget does not matter.
+        step: without pieces.
+
+    Raises:
+        PlanError: if the setting ``split`` names an op that can't be cut.
+    """
+    asked = kind.options.split
+    if asked is False or not kind.may_be_divided(step):
+        return step
+    whole = _Whole.of(kind, step, 0)
+    if isinstance(asked, Mapping):
+        return whole.priced(whole.named(asked))
+    base, chosen = step.graph.base_size, list[Division]()
+    lowest = floor(step.graph).size
+    for regions in whole.kinds()[:_MOST_KINDS]:
+        before = chosen
+        for more in _numbers(regions):
+            least = whole.floor([*before, *more])
+            if least - base >= _LOWER * (lowest - base):
+                break
+            lowest, chosen = least, [*before, *more]
+    return whole.priced(chosen)
+
+
 def _cost(solution: Solution) -> float:
     return math.inf if solution.timeline is None else solution.timeline.cost
 
@@ -114,6 +148,13 @@ class _Whole:
         traced = kind.trace(with_sums_apart(step.joint), step.captured)
         room = max(0, budget - traced.graph.base_size)
         return cls(kind=kind, step=step, regions=find_regions(traced, room // _ROOM))
+
+    def kinds(self) -> list[list[Region]]:
+        """Its regions, those that do the same together; the largest working sets first."""
+        found: dict[object, list[Region]] = {}
+        for region in self.regions:
+            found.setdefault(region.kind, []).append(region)
+        return [*found.values()]
 
     def named(self, counts: Mapping[str, int]) -> list[Division]:
         """The divisions that a user asks for, by names of ops."""
@@ -175,12 +216,9 @@ class _Search:
 
     def run(self) -> None:
         """Try numbers of pieces for one kind of regions after the other."""
-        kinds: dict[object, list[Region]] = {}
-        for region in self.whole.regions:
-            kinds.setdefault(region.kind, []).append(region)
         ideal = self.whole.step.graph.ideal_cost
         chosen: list[Division] = []
-        for regions in [*kinds.values()][:_MOST_KINDS]:
+        for regions in self.whole.kinds()[:_MOST_KINDS]:
             before = chosen
             for more in _numbers(regions):
                 cost = self.cost

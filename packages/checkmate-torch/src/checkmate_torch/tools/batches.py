@@ -2,7 +2,8 @@
 
 A step over more examples never needs less memory, so doubling and bisection find n: first with counted costs,
 because timing the ops of each new shape would take most of the search, then with plans as the caller wants
-them. Where bytes are linear in n, two sizes are traced and all others computed from them.
+them. Where bytes are linear in n, two sizes are traced, as they are and in pieces, and all others computed
+from them.
 """
 
 from __future__ import annotations
@@ -10,22 +11,24 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 import torch
 from torch import nn
 
-from checkmate import Budget, BudgetError, DFGraph, Progress, Solution, floor, keep_all_peak
+from checkmate import Budget, BudgetError, DFGraph, PlanError, Progress, Solution, floor, keep_all_peak
 from checkmate.framework import decide
 from checkmate.heuristics import FirstFit
 from checkmate.units import format_bytes
 from checkmate_torch.api.trace import allocated_for, options_for, plan, trace
 from checkmate_torch.capture.arguments import Loss
-from checkmate_torch.ops.device import Target
+from checkmate_torch.ops.device import Target, for_target
 from checkmate_torch.planning.decide import budget_bytes
-from checkmate_torch.planning.options import ModelSettings, Options
+from checkmate_torch.planning.dividing import lowest_in_pieces
+from checkmate_torch.planning.options import ModelSettings, Options, Split
 from checkmate_torch.private import fake_mode
 
 __all__ = ["LargestBatch", "largest", "max_batch_size"]
@@ -35,8 +38,8 @@ _PLAN_S = (1.0, 10.0)
 """The least and the most seconds for the solver of a plan with the caller's settings."""
 _TRIAL_S, _TRIAL_OP_S = 2.0, 0.01
 """The most seconds for solving one size: in all, and for each op of the step; the smaller limit holds."""
-_SAMPLES = (4, 8)
-"""The sizes that are traced first. Models often treat one example as a special case."""
+_SAMPLES = (16, 32)
+"""The sizes that are traced first. One example is often a special case; few can't be cut into many pieces."""
 _log = logging.getLogger(__name__)
 
 
@@ -114,10 +117,17 @@ def max_batch_size(
         with fake_mode():
             return make_inputs(n)
 
-    def traced(n: int) -> DFGraph:
+    def traced(n: int, split: Split) -> tuple[list[DFGraph], Split]:
         quiet = {"cost_model": "flops", "workspaces": False, "progress": False, "on_progress": None}
         asked: dict[str, Any] = {name: x for name, x in settings.items() if name != "solver"} | quiet
-        return trace(model, inputs(n), loss=loss, device=device, **asked).graph
+        step = trace(model, inputs(n), loss=loss, device=device, **{**asked, "split": split})
+        divided = step.priced
+        with for_target(Target.parse(device)), suppress(PlanError):  # pieces of another size need not exist
+            divided = lowest_in_pieces(step.kind, step.priced)
+        if divided.divided is None:
+            return [step.graph], False
+        counts = {division.region.name: len(division.parts) for division in divided.divided.divisions}
+        return [step.graph, divided.graph], counts
 
     def planned(n: int, seconds: float) -> Solution:
         asked: dict[str, Any] = {"workspaces": None, **settings, "throw": False, "time_limit": seconds}
@@ -160,13 +170,21 @@ class _Search:
 
     def __init__(
         self,
-        traced: Callable[[int], DFGraph],
+        traced: Callable[[int, Split], tuple[Sequence[DFGraph], Split]],
         planned: Callable[[int, float], Solution],
         options: Options,
         max_overhead: float,
         time_limit: float,
     ) -> None:
-        """Keep two functions: size ↦ graph with counted costs, and (size, seconds for it) ↦ plan."""
+        """Keep two functions.
+
+        Args:
+            traced: (size, setting ``split``) ↦ graphs with counted costs, whole and in pieces; the pieces.
+            planned: (size, seconds for it) ↦ plan.
+            options: how to plan.
+            max_overhead: the most extra cost.
+            time_limit: seconds for the search.
+        """
         self._trace, self._plan = traced, planned
         self.options, self.time_limit, self.started = options, time_limit, time.monotonic()
         self.budget, self.max_overhead = int(options.budget), max_overhead
@@ -196,19 +214,20 @@ class _Search:
         a, b = _SAMPLES
         if most < b or self.is_late:
             return 1
-        one, two = self._traced(a), self._traced(b)
-        are_alike = _have_same_ops(one, two)
+        two, pieces = self._traced(b)
+        one, _ = self._traced(a, pieces)
+        alike = [pair for pair in zip(one, two, strict=False) if _have_same_ops(*pair)]
 
         def fits(n: int) -> bool:
-            if self.is_late:
-                return False
-            return self._is_solved(_on_line(one, two, (n - a) / (b - a)) if are_alike else self._traced(n))
+            share = (n - a) / (b - a)
+            graphs = (_on_line(*pair, share) for pair in alike) if alike else self._traced(n)[0]
+            return any(not self.is_late and self._is_solved(graph) for graph in graphs)
 
         return largest(fits, most, b)
 
-    def _traced(self, n: int) -> DFGraph:
+    def _traced(self, n: int, split: Split | None = None) -> tuple[Sequence[DFGraph], Split]:
         self._report(f"tracing a step over {n} examples")
-        return self._trace(n)
+        return self._trace(n, self.options.split if split is None else split)
 
     def _is_solved(self, graph: DFGraph) -> bool:
         """Whether a schedule within the budget and the overhead is found within a few seconds."""

@@ -1,17 +1,18 @@
 """Predict the memory of training for each batch and sequence: what ``fit`` does.
 
-    (model, optimizer, batch, sequence) ↦ plain peak, least peak, extra cost within a budget
+    (model, optimizer, batch, sequence) ↦ plain peak, least peaks, extra cost within a budget
 
 Nothing is allocated or run: :mod:`~checkmate_torch.memory.plain_step` follows the plain step on fake tensors.
-The traced graph of the same step is solved for the least peak, and for the budget where the plain step does
-not fit.
+The traced graph of the same step is solved for the least peak, without pieces and in those with the lowest
+floor, and for the budget where the plain step does not fit.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from typing import Any, Unpack
@@ -23,11 +24,12 @@ from torch.optim import Optimizer
 from checkmate import (
     Budget,
     BudgetError,
+    DFGraph,
     Solution,
     UnsupportedModelError,
+    floor,
     keep_all_peak,
     minimum_budget,
-    solve,
 )
 from checkmate.cost import DEVICES
 from checkmate.framework import AUTO, ProgramError, TracingSettings
@@ -39,6 +41,7 @@ from checkmate_torch.costs.price import workspaces_of
 from checkmate_torch.costs.workspaces import library_bytes
 from checkmate_torch.memory.plain_step import PlainStep, plain_step_of_code
 from checkmate_torch.ops.device import Target, for_target, usable_bytes
+from checkmate_torch.planning.dividing import decide_in_pieces, lowest_in_pieces
 from checkmate_torch.private import fake_mode, registries, tree_map
 from checkmate_torch.tools.fit.optimizers import MakeOptimizer, UpdateBytes, named_optimizer, update_bytes
 from checkmate_torch.tools.fit.table import Fit, FitTable
@@ -90,7 +93,8 @@ def fit(
         optimizer: name in ``torch.optim``, with settings if need be: ``"sgd,momentum=0.9"``; a function of
             the trained parameters; or None, for forward and backward pass alone.
         dtype: of parameters, buffers and inputs that are floating-point numbers; None = as they are made.
-        time_limit: seconds for the least peak of a cell, and again for its budget.
+        time_limit: seconds for each solve of a cell: for its least peak, the same in pieces, and its budget,
+            which takes several solves if pieces are tried.
         on_cell: called with batch and sequence before each cell.
         **settings: :class:`~checkmate.framework.TracingSettings`. ``cost_model`` is by default the roofline
             of a device of the table, or else ``"flops"``. ``workspaces=True`` measures the
@@ -158,20 +162,20 @@ class FitRequest:
         optimizer = self.optimizer(trained) if self.optimizer is not None and trained else None
         captured = self._captured(made, optimizer)
         plain, updating = self._peaks(made, captured, optimizer)
-        least, lowest = None, None
-        if isinstance(captured, TracedModel):
-            least = minimum_budget(captured.graph, fixed_order=True, time_limit=self.time_limit)
-            lowest = min(max(least.peak or plain, updating), plain)
         cell = Fit(
             batch=batch,
             sequence=sequence,
             plain_peak=plain,
-            least_peak=lowest,
+            least_peak=None,
             update_peak=updating,
             budget=self.limit,
-            overhead=self._overhead(plain, lowest, least),
-            remark="" if isinstance(captured, TracedModel) else str(captured),
+            overhead=0.0 if self.limit is not None and plain <= self.limit else None,
         )
+        if isinstance(captured, TracedModel):
+            with for_target(self.target):
+                cell = self._with_recomputation(cell, captured)
+        else:
+            cell = replace(cell, remark=str(captured))
         return cell, (_described(model), "" if optimizer is None else type(optimizer).__name__)
 
     def _peaks(
@@ -231,15 +235,27 @@ class FitRequest:
                 example_inputs = tree_map(partial(_as, self.dtype), example_inputs)
         return model, example_inputs, loss
 
-    def _overhead(self, plain: int, lowest: int | None, least: Solution | None) -> float | None:
-        """The extra cost within the limit; None if nothing was found that fits, or there is no limit."""
-        if self.limit is not None and plain <= self.limit:
-            return 0.0
-        if self.limit is None or lowest is None or least is None or lowest > self.limit:
-            return None
-        graph = least.problem.graph
-        found = solve(graph, self.limit, time_limit=self.time_limit, fixed_order=True, throw=False)
-        return least.overhead if found.timeline is None else min(found.overhead, least.overhead)
+    def _with_recomputation(self, cell: Fit, captured: TracedModel) -> Fit:
+        """A cell with its least peaks, and the extra cost within the limit if the plain step exceeds it."""
+        found = [self._least(captured.graph)]
+        divided = lowest_in_pieces(captured.kind, captured.priced)
+        if floor(divided.graph).size < (found[0].peak or math.inf):
+            found.append(self._least(divided.graph))
+        peaks = [min(max(s.peak or cell.plain_peak, cell.update_peak), cell.plain_peak) for s in found]
+        cell = replace(cell, least_peak=peaks[0], split_peak=min(peaks))
+        limit = self.limit
+        if limit is None or cell.overhead is not None or min(peaks) > limit:
+            return cell
+        options = replace(captured.options, budget=limit, time_limit=self.time_limit)
+        kind = replace(captured.kind, options=options)
+        step = replace(captured.priced, peak_now=cell.plain_peak)
+        found.append(decide_in_pieces(kind, step, throw=False)[1])
+        costs = [s.timeline.cost for s in found if s.timeline is not None and s.timeline.peak <= limit]
+        return replace(cell, overhead=min(costs) / captured.graph.ideal_cost - 1)
+
+    def _least(self, graph: DFGraph) -> Solution:
+        """The schedule of the least peak that is found in time."""
+        return minimum_budget(graph, fixed_order=True, time_limit=self.time_limit)
 
 
 def _described(model: nn.Module) -> str:

@@ -30,6 +30,7 @@ class Fit:
             activations, and the temporaries of the optimizer.
         least_peak: bytes of the least peak found with recomputation; no more than ``plain_peak``. None = the
             model can't be captured as one graph, so that recomputation can't be planned.
+        split_peak: the same where ops may run in pieces too; no more than ``least_peak``.
         update_peak: bytes while the optimizer updates the parameters, which recomputation can't lower.
         budget: bytes that the step may hold; None = no budget was given.
         overhead: extra cost at the budget, as a share: 0 where the plain step fits; None = it does not fit,
@@ -41,6 +42,7 @@ class Fit:
     sequence: int | None = None
     plain_peak: int
     least_peak: int | None
+    split_peak: int | None = None
     update_peak: int
     budget: int | None = None
     overhead: float | None = None
@@ -55,15 +57,20 @@ class Fit:
     def verdict(self) -> str:
         """``"fits"``, ``"fits at +7 %"`` or ``"does not fit: least 88.1 GiB"``; empty without a budget.
 
+        ``"fits in pieces at +7 %"`` if no schedule fits without pieces.
+
         >>> Fit(batch=1, plain_peak=4 * 2**30, least_peak=2**30, update_peak=2**20, budget=2**29).verdict
         'does not fit: least 1.00 GiB'
         """
         if self.budget is None:
             return ""
         if self.overhead is None:
-            least = "unknown" if self.least_peak is None else format_bytes(self.least_peak)
-            return f"does not fit: least {least}"
-        return "fits" if self.plain_peak <= self.budget else f"fits at +{100 * self.overhead:.2g} %"
+            least = self.least_peak if self.split_peak is None else self.split_peak
+            return f"does not fit: least {_size(least)}"
+        if self.plain_peak <= self.budget:
+            return "fits"
+        is_whole = self.least_peak is not None and self.least_peak <= self.budget
+        return f"fits{'' if is_whole else ' in pieces'} at +{100 * self.overhead:.2g} %"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +107,12 @@ class FitTable:
 
     def __str__(self) -> str:
         """The table as text."""
-        head = ("batch", "sequence", "plain peak", "least peak", "verdict")
-        rows = [head]
+        head = ("batch", "sequence", "plain peak", "least peak", "in pieces", "verdict")
+        rows: list[tuple[str, ...]] = [head]
         for cell in self.cells:
             sequence = "" if cell.sequence is None else str(cell.sequence)
-            least = "unknown" if cell.least_peak is None else format_bytes(cell.least_peak)
-            rows.append((str(cell.batch), sequence, format_bytes(cell.plain_peak), least, cell.verdict))
+            peaks = map(_size, (cell.plain_peak, cell.least_peak, cell.split_peak))
+            rows.append((str(cell.batch), sequence, *peaks, cell.verdict))
         widths = [max(len(row[k]) for row in rows) for k in range(len(head))]
         lines = ["  ".join(cell.rjust(n) for cell, n in zip(row, widths, strict=True)) for row in rows]
         return "\n".join([self.title(), *lines])
@@ -140,7 +147,7 @@ class FitTable:
             raise FormatError(f"this is no table of fit as JSON: {error}") from error
 
     def save_picture(self, path: str | os.PathLike[str]) -> None:
-        """Draw plain and least peak over the batch, a colour for each sequence, and the budget as a line.
+        """Draw the three peaks over the batch, a colour for each sequence, and the budget as a line.
 
         Args:
             path: of the picture; PNG, or what its suffix says: ``.svg``, ``.pdf``.
@@ -153,7 +160,7 @@ class FitTable:
         for k, sequence in enumerate(dict.fromkeys(cell.sequence for cell in self.cells)):
             cells = [cell for cell in self.cells if cell.sequence == sequence]
             of = "" if sequence is None else f", sequence {sequence}"
-            for name, style in (("plain", "o-"), ("least", "o--")):
+            for name, style in (("plain", "o-"), ("least", "o--"), ("split", "o:")):
                 sizes = [(getattr(cell, f"{name}_peak") or math.nan) / _GIB for cell in cells]
                 axes.plot([cell.batch for cell in cells], sizes, style, color=f"C{k}", label=name + of)
         for budget in {cell.budget for cell in self.cells if cell.budget is not None}:
@@ -165,3 +172,7 @@ class FitTable:
         axes.set_title(self.title())
         axes.legend(loc="best", framealpha=0.9)
         save_figure(figure, path)
+
+
+def _size(n: int | None) -> str:
+    return "unknown" if n is None else format_bytes(n)
