@@ -191,3 +191,23 @@ def test_products_of_pieces_for_another_gpu_have_the_precision_of_the_whole() ->
         for split in (False, {"_log_softmax_backward_data": 4})
     ]
     assert costs[0] <= costs[1] <= 2 * costs[0]  # in single precision products take 15 times as long
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(32_000, 512), nn.Linear(512, 32_000, bias=False)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return functional.cross_entropy(self.head(self.table(words)), words)
+
+
+def test_sums_of_half_precision_cost_little_on_a_gpu_that_is_not_here() -> None:
+    with torch.device("meta"):
+        model, words = Words().to(torch.bfloat16), torch.empty(16_384, dtype=torch.long)
+    whole, cut = (
+        checkmate_torch.plan(model, words, "100%", device="cuda:H100-80GB", split=split)
+        for split in (False, {"_log_softmax_backward_data": 8})
+    )
+    assert cut.pieces and not whole.pieces
+    assert cut.problem.graph.ideal_cost < 1.08 * whole.problem.graph.ideal_cost

@@ -44,8 +44,12 @@ def flops_of(node: Node) -> float:
 
 
 def number_format(node: Node) -> str:
-    """The number format of an op's first floating-point argument, by its name in device tables."""
-    dtypes = [v.dtype for v in shown_by(*node.all_input_nodes, node) if v.dtype.is_floating_point]
+    """The number format of an op's first floating-point argument, by its name in device tables.
+
+    A sum of products in single precision has factors in half precision, after the summand.
+    """
+    operands = node.all_input_nodes[node.target is _aten.addmm.dtype :]
+    dtypes = [v.dtype for v in shown_by(*operands, node) if v.dtype.is_floating_point]
     if not dtypes or dtypes[0] in _FORMATS:
         return _FORMATS[dtypes[0]] if dtypes else "fp32"
     backends: Any = torch.backends

@@ -101,6 +101,8 @@ def _candidates(node: Node) -> Iterator[Overwrite]:
         return
     if target is _aten.addmm.default:
         yield Overwrite(first, _aten.addmm_.default, node.args, kwargs)
+    elif target is _aten.addmm.dtype:
+        yield Overwrite(first, _aten.addmm.dtype_out, node.args, {**kwargs, "out": first})
     elif target in _GRADIENTS:
         yield Overwrite(first, _GRADIENTS[target], node.args, {**kwargs, "grad_input": first})
     elif torch.Tag.pointwise in target.tags and (form := in_place_form(target)) is not None:

@@ -23,6 +23,7 @@ from checkmate import DFGraph, Group, split
 from checkmate.report import PieceOf
 from checkmate_torch.ops.cut_rules import SUM, Cut, Size, in_piece, is_view, shape_of
 from checkmate_torch.ops.device import counts_as_cuda
+from checkmate_torch.ops.device import counts_as_cuda
 from checkmate_torch.ops.in_place import Written
 from checkmate_torch.ops.recompute_rules import writes
 from checkmate_torch.ops.sizes import largest
@@ -36,6 +37,11 @@ __all__ = ["Division", "cut_graph", "in_pieces", "with_sums_apart"]
 _aten = torch.ops.aten
 _HALVES = (torch.bfloat16, torch.float16)
 _SINGLE = {"dtype": torch.float32}
+_SUMS_OF_PRODUCTS: Mapping[object, Any] = {
+    _aten.mm.default: _aten.addmm.default,
+    _aten.mm.dtype: _aten.addmm.dtype,
+}
+"""Product → the same, added to a tensor."""
 _MEAN, _SUM = 1, 2
 """Reductions of a loss, as ATen numbers them."""
 
@@ -355,14 +361,15 @@ class _Writer:
 
     def _add(self, write: _Nodes, value: Node, part: Node, *, is_last: bool) -> None:
         """Add a piece's part to a sum."""
-        single = value.meta["val"].dtype not in _HALVES
-        part = part if single else self._unrounded(write, part)
-        is_exact = part.meta["val"].dtype not in _HALVES
+        is_half = value.meta["val"].dtype in _HALVES
+        part = self._unrounded(write, part) if is_half else part
+        product = _SUMS_OF_PRODUCTS.get(part.target)
         total = self.growing.pop(value, None)
         if total is None:
-            total = part if is_exact else write(_aten._to_copy.default, (part,), _SINGLE)
-        elif part.target is _aten.mm.default and is_exact:
-            total = write(_aten.addmm.default, (total, *part.args))
+            is_rounded = part.meta["val"].dtype in _HALVES
+            total = write(_aten._to_copy.default, (part,), _SINGLE) if is_rounded else part
+        elif product is not None:
+            total = write(product, (total, *part.args), part.kwargs)
             total.meta["accumulates"] = True
             self.graph.erase_node(part)
         else:
@@ -370,20 +377,22 @@ class _Writer:
             total.meta["accumulates"] = True
         self.growing[value] = total
         if is_last:
-            if not single:
+            if is_half:
                 dtype = value.meta["val"].dtype
                 self.growing[value] = write(_aten._to_copy.default, (total,), {"dtype": dtype})
             self._complete(value)
 
     def _unrounded(self, write: _Nodes, part: Node) -> Node:
-        """A part of a sum in single precision, where that costs little: not for products on a GPU."""
+        """A part of a sum in single precision, where there is a kernel for that."""
         if part.target in (_aten.sum.default, _aten.sum.dim_IntList):
             made = write(part.target, part.args, {**part.kwargs, **_SINGLE})
-        elif part.target is _aten.mm.default and not counts_as_cuda(part.meta["val"].device):
+        elif part.target is not _aten.mm.default:
+            return part
+        elif counts_as_cuda(part.meta["val"].device):
+            made = write(_aten.mm.dtype, part.args, {"out_dtype": torch.float32})
+        else:
             factors = [write(_aten._to_copy.default, (x,), _SINGLE) for x in part.args]
             made = write(part.target, tuple(factors))
-        else:
-            return part
         self.graph.erase_node(part)
         return made
 
