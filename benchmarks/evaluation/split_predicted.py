@@ -74,8 +74,8 @@ def _summary(rows: Sequence[Row], tried: Sequence[tuple[Row, Row]]) -> str:
         row["least"]["auto"] < row["least"]["False"] for row in rows if None not in row["least"].values()
     )
     said = [
-        f"The least budget is lower with pieces for {lower} of {len(rows)} rows. Of {len(compared)} cells of "
-        f"the prototype, {kept} are dearer by at most 0.5 % of the step."
+        f"The least budget is lower with pieces for {lower} of {len(rows)} rows. In {kept} of the "
+        f"{len(compared)} cells of the prototype, ours is dearer by at most 0.5 % of the step, or cheaper."
     ]
     cells = [cell for pair in tried for cell in _best_by_hand(*pair)]
     if cells:
