@@ -88,6 +88,7 @@ def draw(results: Results) -> Figure | None:
                 panel.plot(*zip(*points, strict=True), marker, label=label)
         panel.set_title(name, fontsize="medium")
         panel.set_xlim(0, 100)
+        panel.set_ylim(bottom=min(0.0, panel.get_ylim()[0]))
         panel.grid(alpha=0.25)
     for panel in panels[: len(networks)]:
         panel.set_xlabel("measured peak, % of plain", fontsize="small")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evaluation.experiment import Experiment
 from evaluation.results import Results, Row, Task
 from pages import table
 from steps.process import measured
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["EXPERIMENT"]
 
@@ -31,8 +34,9 @@ _PROTOTYPE: Mapping[tuple[str, str], tuple[tuple[float | None, ...], tuple[float
 }
 """Least budget, then extra times at each share, of an earlier prototype: whole, and the loss in 16 pieces,
 where forward and backward are apart in 8."""
+_WAYS = {"step": "whole step", "apart": "forward and backward apart"}
 _DEARER = 0.005
-"""Of the step: the most by which a cell may be dearer than the prototype's."""
+"""Of the step: the most by which a cell may cost more than the prototype's."""
 
 
 def tasks(quick: bool) -> Sequence[Task]:
@@ -67,6 +71,45 @@ def markdown(results: Results) -> str:
     return "\n\n".join([*parts, *(["\n".join(failed)] if failed else [])])
 
 
+def draw(results: Results) -> Figure | None:
+    """Extra time within each budget, a panel for each model and way: whole, in pieces, the prototype's."""
+    from matplotlib.figure import Figure
+
+    rows = [row for row in results.rows if row["cells"]]
+    if not rows:
+        return None
+    across = min(3, len(rows))
+    down = -(-len(rows) // across)
+    figure = Figure(figsize=(3.8 * across, 3.0 * down), layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False).flatten()
+    for panel, row in zip(panels, rows, strict=False):
+        for split, marker, label in (("auto", "o-", "in pieces"), (False, "s-", "whole")):
+            found = [c for c in row["cells"] if c["split"] == split and c["overhead"] is not None]
+            panel.plot(*_points((c["share"], c["overhead"]) for c in found), marker, label=label)
+        _, known = _PROTOTYPE.get((row["model"], row["way"]), ((), ()))
+        panel.plot(*_points(zip(_SHARES, known[1:], strict=False)), "x:", color="0.4", label="prototype")
+        panel.set_title(_name(row), fontsize="medium")
+        panel.set_xlim(0, 65)
+        panel.set_ylim(bottom=0)
+        panel.set_xlabel("budget, % of peak", fontsize="small")
+        panel.grid(alpha=0.25)
+    panels[0].set_ylabel("extra time, %")
+    panels[0].legend(fontsize="small")
+    for panel in panels[len(rows) :]:
+        panel.set_axis_off()
+    return figure
+
+
+def _points(pairs: Iterable[tuple[float, float | None]]) -> tuple[list[float], list[float]]:
+    """Both coordinates in percent."""
+    known = [(100 * x, 100 * y) for x, y in pairs if y is not None]
+    return [x for x, _ in known], [y for _, y in known]
+
+
+def _name(row: Row) -> str:
+    return f"{row['model']}, {_WAYS[row['way']]}"
+
+
 def _summary(rows: Sequence[Row], tried: Sequence[tuple[Row, Row]]) -> str:
     compared = [pair for row in rows for pair in _beside_prototype(row)]
     kept = sum(ours is not None and ours <= theirs + _DEARER for ours, theirs in compared)
@@ -75,7 +118,7 @@ def _summary(rows: Sequence[Row], tried: Sequence[tuple[Row, Row]]) -> str:
     )
     said = [
         f"The least budget is lower with pieces for {lower} of {len(rows)} rows. In {kept} of the "
-        f"{len(compared)} cells of the prototype, ours is dearer by at most 0.5 % of the step, or cheaper."
+        f"{len(compared)} cells of the prototype, ours costs at most 0.5 % of the step more."
     ]
     cells = [cell for pair in tried for cell in _best_by_hand(*pair)]
     if cells:
@@ -89,8 +132,7 @@ def _summary(rows: Sequence[Row], tried: Sequence[tuple[Row, Row]]) -> str:
 
 
 def _lines(row: Row, shares: Sequence[float]) -> list[list[str]]:
-    way = {"step": "whole step", "apart": "forward and backward apart"}[row["way"]]
-    name = f"{row['model']}, {way}"
+    name = _name(row)
     before, after = _PROTOTYPE.get((row["model"], row["way"]), ((), ()))
     lines = []
     for split, title, known in ((False, "whole", before), ("auto", "in pieces", after)):
@@ -163,6 +205,7 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     measure=partial(measured, "torch_split_predicted", own={"OMP_NUM_THREADS": "1"}),
     markdown=markdown,
+    draw=draw,
     packages=("checkmate-core", "checkmate-solvers", "checkmate-torch", "torch", "transformers"),
     needs=("torch", "transformers"),
 )

@@ -85,12 +85,17 @@ def test_predictions_are_beside_the_prototype_and_numbers_tried_by_hand() -> Non
         Row(task={"model": "GPT-2", "way": "step", "counts": [1, 4, 8]}, result={"by_hand": hand}),
     )
     said = PREDICTED.markdown(Results(experiment=PREDICTED.name, rows=rows))
-    assert "lower with pieces for 1 of 1 rows. In 1 of the 2 cells of the prototype, ours is" in said
+    assert "lower with pieces for 1 of 1 rows. In 1 of the 2 cells of the prototype, ours costs" in said
     assert "in 1 of 1 cells, and within 0.5 % of the step in 1." in said
     assert "| GPT-2, whole step: whole | 53.0% | +20.0% | – |" in said
     assert "| GPT-2, whole step: in pieces | 6.0% | +1.2% (16) | +1.8% (8) |" in said
     assert "| the prototype, in pieces | 5.7% | +0.5% | +1.4% |" in said
     assert "| 50% | +1.8% | – | +1.9% | +1.8% |" in said
+    pytest.importorskip("matplotlib")
+    figure = PREDICTED.draw(Results(experiment=PREDICTED.name, rows=rows))
+    assert figure is not None
+    assert [axes.get_title() for axes in figure.axes] == ["GPT-2, whole step"]
+    assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [2, 1, 6]
 
 
 TINY = """
