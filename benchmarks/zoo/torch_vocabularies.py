@@ -209,7 +209,8 @@ PUBLISHED: Mapping[str, Callable[[], Made]] = {
         kind="t5",
         shape=(16, 512),
         dtype=torch.bfloat16,
-        config={"d_model": 768, "d_kv": 64, "d_ff": 3072, "num_layers": 12, "num_heads": 12} | _T5,
+        config={"d_model": 768, "d_kv": 64, "d_ff": 3072, "num_layers": 12, "num_heads": 12}
+        | {**_T5, "attn_implementation": "eager"},
     ),
     "BERT base": Language(
         auto="AutoModelForMaskedLM",
