@@ -145,7 +145,8 @@ def test_a_plan_for_another_device() -> None:
 
 def test_the_largest_batch_of_another_device() -> None:
     layer = nn.Sequential(nn.Linear(256, 256), nn.ReLU())
-    found = max_batch_size(lambda n: torch.zeros(n, 256), layer, "80MiB", loss=_loss, device=H100)
+    asked = {"loss": _loss, "device": H100, "split": False}
+    found = max_batch_size(lambda n: torch.zeros(n, 256), layer, "80MiB", **asked)
     assert found.solution.problem.graph.fixed_size == 2 * 32 * 2**20
     assert 1000 < found.size < 8000
 

@@ -27,6 +27,8 @@ _WORTH_IT = 0.02
 """Pieces must save at least this share of the step's cost, unless the budget needs them."""
 _GOES_ON = 0.002
 """More pieces are tried while doubling their number saves at least this share of the cost of the step."""
+_MOST_IN_VAIN = 2
+"""After this number of numbers of pieces that are no better than none, more pieces are not tried."""
 _MOST_PIECES = 64
 _MOST_KINDS = 3
 _ROOM = 4
@@ -219,14 +221,16 @@ class _Search:
         ideal = self.whole.step.graph.ideal_cost
         chosen: list[Division] = []
         for regions in self.whole.kinds()[:_MOST_KINDS]:
-            before = chosen
+            before, tries = chosen, _MOST_IN_VAIN
             for more in _numbers(regions):
                 cost = self.cost
                 if self._is_better([*before, *more]):
                     chosen = [*before, *more]
                     if self.best is not None and regions[0].changes:
                         break  # each number that is tried asks for longer lengths
-                if self.best is not None and not cost - self.cost >= _GOES_ON * ideal:
+                if self.cost < math.inf and not cost - self.cost >= _GOES_ON * ideal:
+                    tries -= 1
+                if not tries or (self.best is not None and tries < _MOST_IN_VAIN):
                     break
             if self.cost < ideal * (1 + _WORTH_IT):
                 return

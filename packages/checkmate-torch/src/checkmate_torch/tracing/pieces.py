@@ -13,7 +13,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Union, cast
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -22,7 +22,6 @@ from torch.fx.node import map_arg
 from checkmate import DFGraph, Group, split
 from checkmate.report import PieceOf
 from checkmate_torch.ops.cut_rules import SUM, Cut, Size, in_piece, is_view, shape_of
-from checkmate_torch.ops.device import counts_as_cuda
 from checkmate_torch.ops.device import counts_as_cuda
 from checkmate_torch.ops.in_place import Written
 from checkmate_torch.ops.recompute_rules import writes
@@ -46,7 +45,7 @@ _MEAN, _SUM = 1, 2
 """Reductions of a loss, as ATen numbers them."""
 
 
-Number = int | Node
+Number = Union[int, Node]  # noqa: UP007 - "|" needs the class itself, and documentation is built without it
 """A number, or a node that shows one."""
 _Place = tuple[int, Number, Number]
 """A dimension, and where the rows of a piece start and stop in it."""
