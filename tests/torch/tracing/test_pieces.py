@@ -207,3 +207,29 @@ def source_of(op: Op, node: Node | None, names: list[str]) -> tuple[int, int | N
 
 def sizes(graph: DFGraph, tensors: Sequence[int]) -> list[int]:
     return [graph.tensors[t].size for t in tensors]
+
+
+class Residual(nn.Module):
+    """Blocks so wide that the regions of their layers are neighbours, at views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        layers = (nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 32), nn.GELU(), nn.Linear(32, WIDTH))
+        self.blocks = nn.ModuleList(nn.Sequential(*layers) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.words(x)
+        for block in self.blocks:
+            h = h + block(h)
+        return h.square().sum()
+
+
+@pytest.mark.parametrize("make", [Language, Residual])
+def test_regions_may_have_different_numbers_of_pieces(make: type[nn.Module]) -> None:
+    step = traced(make(), torch.float64)
+    regions = find_regions(step, 0)
+    divisions = [Division(region, region.parts(3 + k % 3)) for k, region in enumerate(regions)]
+    cut = in_pieces(step, joint_of(step), [d for d in divisions if len(d.parts) > 1]).module
+    assert len({len(d.parts) for d in divisions}) > 1
+    torch.testing.assert_close(run(cut), run(step.joint), rtol=0, atol=1e-9)

@@ -318,11 +318,10 @@ class _Writer:
 
     def _piece(self, x: Node, cut: Cut, region: int, index: int) -> Node:
         """The rows of a piece of an operand."""
-        if (x, index) in self.pieces:
-            if x not in self.whole:
-                return self.pieces[x, index]
-        elif self.region_of.get(x) == region and is_view(x):
-            self._write_piece(x, region, index)
+        maker = x.args[0] if x.target is operator.getitem else x
+        if self.region_of.get(cast(Node, maker)) == region and x not in self.whole:
+            if (x, index) not in self.pieces:  # a view
+                self._write_piece(x, region, index)
             return self.pieces[x, index]
         piece, shape = self.value(x), shape_of(x.meta["val"])
         write = _Nodes(self.graph, x.meta)
