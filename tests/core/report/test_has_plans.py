@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from checkmate import NoPlanError, PluginError, Problem, Solution, Timeline
-from checkmate.report import WHOLE, Account, HasPlans, Kind, PieceOf, Pieces, explain, peak_report
+from checkmate.report import Account, HasPlans, Kind, PieceOf, Pieces, explain, peak_report
 from checkmate.units import format_bytes
 
 from .judged import by_hand, large
@@ -20,7 +20,6 @@ class Plan:
     account: Account
     modules: tuple[str, ...] = ()
     plain_peak: int | None = 1000
-    pieces: Pieces = WHOLE
     remarks: tuple[str, ...] = ("a remark",)
 
 
@@ -88,7 +87,8 @@ def test_its_repr_says_what_was_decided() -> None:
 def test_its_repr_and_report_compare_with_the_step_without_pieces() -> None:
     step = Step(by_hand())
     of = tuple(PieceOf(name=name, index=0, count=1) for name in "abcd")
-    step._plans = (replace(step.plans[0], pieces=Pieces(of=of, plain_cost=5.0)),)
+    cut = replace(step.plans[0].solution, pieces=Pieces(of=of, plain_cost=5.0))
+    step._plans = (replace(step.plans[0], solution=cut),)
     assert "extra cost 100.0%>" in repr(step)
     assert step.report().overhead == 1.0
 

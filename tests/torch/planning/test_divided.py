@@ -72,7 +72,7 @@ def test_extra_cost_is_that_over_the_step_without_pieces(
     whole: CompiledModule, needed: CompiledModule
 ) -> None:
     plain, cost = whole.plans[0].traced.graph.ideal_cost, needed.plans[0].solution.cost
-    assert needed.plans[0].pieces.plain_cost == plain
+    assert needed.plans[0].solution.pieces.plain_cost == plain
     assert needed.report().overhead == pytest.approx(cost / plain - 1)
     assert f"{cost / plain - 1:.1%}  " in str(needed.report())
 
@@ -81,7 +81,7 @@ def test_an_op_in_pieces_is_one_row(needed: CompiledModule, tmp_path: Path) -> N
     (plan,) = needed.plans
     assert plan.divided is not None
     (count,) = {len(parts) for _, parts in plan.divided.divisions}
-    of = plan.pieces.of
+    of = plan.solution.pieces.of
     assert len(of) == plan.traced.graph.n_ops
     cut = {piece.name for piece in of if piece is not None}
     for name in cut:
@@ -108,7 +108,7 @@ def test_a_view_of_what_was_cut_is_no_op(whole: CompiledModule, needed: Compiled
 
 
 def test_without_pieces_nothing_is_said_of_them(whole: CompiledModule) -> None:
-    assert not whole.plans[0].pieces
+    assert not whole.plans[0].solution.pieces
     assert "pieces" not in str(whole.report())
     assert whole.report().overhead == whole.plans[0].solution.overhead
 

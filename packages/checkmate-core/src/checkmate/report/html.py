@@ -58,7 +58,6 @@ def html_report(
     title: str = "",
     plain_peak: int | None = None,
     measured: int | None = None,
-    pieces: Pieces = WHOLE,
 ) -> None:
     """Write a self-contained report for any browser.
 
@@ -69,7 +68,6 @@ def html_report(
         title: title of the page; default the graph's name.
         plain_peak: peak of the step without recomputation, in bytes; default that of the base order.
         measured: peak that a meter measured, in bytes; None without a measurement.
-        pieces: ops that are pieces of one op; the overhead is that over the step without them.
 
     >>> import checkmate, tempfile
     >>> chain = checkmate.DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]], name="chain")
@@ -82,11 +80,12 @@ def html_report(
     timeline = answer.timeline if isinstance(answer, Solution) else answer
     graph = answer.problem.graph if isinstance(answer, Solution) else answer.graph
     limit = answer.problem.budget if isinstance(answer, Solution) else budget
+    pieces = answer.pieces if isinstance(answer, Solution) else WHOLE
     title = title or graph.name or "Schedule"
     body = [
         f"<header><h1>{escaped(title)}</h1><p>{_n_ops(graph, pieces)}, {graph.n_tensors:,} tensors, "
         f"digest {graph.digest[:12]}</p></header>",
-        _facts(answer, limit, keep_all_peak(graph) if plain_peak is None else plain_peak, measured, pieces),
+        _facts(answer, limit, keep_all_peak(graph) if plain_peak is None else plain_peak, measured),
     ]
     script = ""
     if timeline is not None and len(timeline.schedule):
@@ -188,14 +187,16 @@ def _n_ops(graph: DFGraph, pieces: Pieces) -> str:
     return f"{len(whole):,} ops, {len(cut):,} of them in pieces: {graph.n_ops:,} with each piece"
 
 
-def _facts(
-    answer: Solution | Timeline, budget: int | None, plain: int, measured: int | None, pieces: Pieces
-) -> str:
+def _facts(answer: Solution | Timeline, budget: int | None, plain: int, measured: int | None) -> str:
     """The figures of a solution, or the simulator's and the budget; then the other two peaks."""
     if isinstance(answer, Solution):
-        rows, timeline = answer.facts, answer.timeline
+        rows = answer.facts
+        if answer.pieces and answer.timeline is not None:
+            of_pieces = ("status", "proved bound", "gap")
+            rows = [
+                (f"{name} for these pieces" if name in of_pieces else name, value) for name, value in rows
+            ]
     else:
-        timeline = answer
         rows = [
             ("cost", cost_text(answer.cost, answer.graph.cost_unit)),
             ("overhead", f"{answer.overhead:.2%}"),
@@ -203,10 +204,6 @@ def _facts(
             *([("budget", format_bytes(budget))] if budget is not None else []),
             ("recomputed", f"{answer.recomputes:,} runs"),
         ]
-    if pieces and timeline is not None:
-        of_pieces = {name: f"{name} for these pieces" for name in ("status", "proved bound", "gap")}
-        more = {"overhead": f"{pieces.overhead(timeline):.2%}"}
-        rows = [(of_pieces.get(name, name), more.get(name, value)) for name, value in rows]
     rows.append(("plain step's peak", format_bytes(plain)))
     if measured is not None:
         rows.append(("measured peak", format_bytes(measured)))

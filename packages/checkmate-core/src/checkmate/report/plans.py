@@ -11,7 +11,6 @@ from typing import Generic, Protocol, TypeVar
 from checkmate.errors import NoPlanError
 from checkmate.plugins import EXPORTERS, exporter_for
 from checkmate.problem.explanation import Explanation, explanation
-from checkmate.problem.pieces import WHOLE, Pieces
 from checkmate.problem.problem import keep_all_peak
 from checkmate.problem.solution import Solution
 from checkmate.report.account import Account, Kind
@@ -95,12 +94,10 @@ def peak_report(
     measured: int | None = None,
     plain_peak: int | None = None,
     remarks: Sequence[str] = (),
-    pieces: Pieces = WHOLE,
 ) -> PeakReport:
     """The bytes of a solution's peak, by kind and tensor; other arguments become attributes of the report.
 
-    The default of ``plain_peak`` is the peak of the base order. With ``pieces``, the extra cost is that over
-    the step without them.
+    The default of ``plain_peak`` is the peak of the base order.
 
     Raises:
         ValueError: if the solution has no schedule.
@@ -116,28 +113,27 @@ def peak_report(
         peak=timeline.peak,
         measured=measured,
         plain_peak=keep_all_peak(graph) if plain_peak is None else plain_peak,
-        overhead=pieces.overhead(timeline),
+        overhead=solution.overhead,
         op=graph.ops[op].name if op is not None else "",
         by_kind=account.at_peak(timeline),
         largest=tuple((graph.tensors[t].name, account.kinds[t], graph.tensors[t].size) for t in largest),
         status=str(solution.status),
         remarks=tuple(remarks),
-        in_pieces=bool(pieces),
+        in_pieces=bool(solution.pieces),
     )
 
 
-def explain(solution: Solution, modules: Sequence[str] = (), pieces: Pieces = WHOLE) -> Explanation:
+def explain(solution: Solution, modules: Sequence[str] = ()) -> Explanation:
     """The ops that a solution recomputes and why, the most expensive first.
 
-    ``modules`` names the part of the model that each op of the graph comes from; ``pieces`` tells which ops
-    are pieces of one op, to be shown as that.
+    ``modules`` names the part of the model that each op of the graph comes from.
 
     Raises:
         ValueError: if the solution has no schedule.
     """
     if solution.timeline is None:
         raise ValueError(f"there is no schedule to explain: {solution!r}")
-    return explanation(solution.timeline, solution.problem.budget, modules, pieces)
+    return explanation(solution.timeline, solution.problem.budget, modules, solution.pieces)
 
 
 class PlanLike(Protocol):
@@ -158,10 +154,6 @@ class PlanLike(Protocol):
     @property
     def plain_peak(self) -> int | None:
         """Predicted peak of the plain program, in bytes; None where that is the graph's base order."""
-
-    @property
-    def pieces(self) -> Pieces:
-        """The ops of the graph that are pieces of one op; ``WHOLE`` = none are."""
 
     @property
     def remarks(self) -> Sequence[str]:
@@ -211,8 +203,7 @@ class HasPlans(Generic[_Plan]):
         timeline, budget = plan.solution.timeline, plan.solution.problem.budget
         found = "no schedule"
         if timeline is not None:
-            extra = plan.pieces.overhead(timeline)
-            found = f"predicted peak {format_bytes(timeline.peak)}, extra cost {extra:.1%}"
+            found = f"predicted peak {format_bytes(timeline.peak)}, extra cost {plan.solution.overhead:.1%}"
         last = f"the last of {len(self.plans)} plans: " if len(self.plans) > 1 else ""
         return f"<{name}: {last}budget {format_bytes(budget)}, {found}>"
 
@@ -234,7 +225,6 @@ class HasPlans(Generic[_Plan]):
             measured=_peak_of(measured),
             plain_peak=chosen.plain_peak,
             remarks=chosen.remarks,
-            pieces=chosen.pieces,
         )
 
     def explain(self, *, plan: int = -1) -> Explanation:
@@ -246,7 +236,7 @@ class HasPlans(Generic[_Plan]):
             plan: which of :attr:`plans`; default the last.
         """
         chosen = self._plan(plan)
-        return explain(chosen.solution, chosen.modules, chosen.pieces)
+        return explain(chosen.solution, chosen.modules)
 
     def save_report(
         self, path: str | os.PathLike[str], measured: Measured | None = None, *, plan: int = -1
@@ -270,9 +260,9 @@ class HasPlans(Generic[_Plan]):
             raise NoPlanError("this plan has no schedule")
         exporter = EXPORTERS.load(exporter_for(path).name)
         if isinstance(exporter, HtmlReport):
-            html_report(solution, file, plain_peak=chosen.plain_peak, measured=peak, pieces=chosen.pieces)
+            html_report(solution, file, plain_peak=chosen.plain_peak, measured=peak)
         elif isinstance(exporter, GraphPicture | PerfettoTrace):
-            exporter.write(solution.timeline, file, budget=solution.problem.budget, pieces=chosen.pieces)
+            exporter.write(solution.timeline, file, budget=solution.problem.budget, pieces=solution.pieces)
         else:
             exporter.write(solution.timeline, file, budget=solution.problem.budget)
         return file

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from checkmate import DFGraph, Schedule, Solution
-from checkmate.report import WHOLE, Account, HasPlans, Pieces
+from checkmate.report import Account, HasPlans
 from checkmate.units import format_bytes
 from checkmate_tf.memory.allocator import Counts
 from checkmate_tf.planning.priced_step import PricedStep
@@ -64,9 +64,6 @@ class StepPlan(HasPlans["StepPlan"]):
 
     modules: ClassVar[Sequence[str]] = ()
     """Empty: the names of TensorFlow's ops say where they come from."""
-
-    pieces: ClassVar[Pieces] = WHOLE
-    """Each op runs as a whole."""
 
     @property
     def remarks(self) -> Sequence[str]:

@@ -15,7 +15,7 @@ from checkmate import (
     simulate,
 )
 from checkmate.framework import differences
-from checkmate.report import Account, HasPlans, Kind, Pieces
+from checkmate.report import Account, HasPlans, Kind
 from checkmate.units import format_bytes
 from checkmate_torch.memory.account import module_of
 from checkmate_torch.memory.snapshot import Snapshot, predicted_snapshot
@@ -108,11 +108,6 @@ class StepPlan:
     def modules(self) -> list[str]:
         """The part of the model that each op of the graph comes from, as far as PyTorch knows; else empty."""
         return [module_of(node) for node in self.traced.nodes]
-
-    @property
-    def pieces(self) -> Pieces:
-        """The ops of the graph that are pieces of one op, and the cost of the step without pieces."""
-        return self.solution.pieces
 
     @property
     def remarks(self) -> tuple[str, ...]:
