@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evaluation.experiment import Experiment
+from evaluation.panels import panels
 from evaluation.results import Results, Row, Task
 from pages import table
 from steps.process import LEAST, measured
@@ -100,14 +101,9 @@ def markdown(results: Results, *, framework: str) -> str:
 
 def draw(results: Results) -> Figure | None:
     """Peak against extra time, one panel for each network."""
-    from matplotlib.figure import Figure
-
-    panels = list(dict.fromkeys((row["device"], row["network"]) for row in results.rows))
-    across = min(4, len(panels))
-    down = -(-len(panels) // across)
-    figure = Figure(figsize=(4 * across, 3.6 * down), layout="constrained")
-    axes = figure.subplots(down, across, squeeze=False).flatten()
-    for panel, (device, network) in zip(axes, panels, strict=False):
+    networks = list(dict.fromkeys((row["device"], row["network"]) for row in results.rows))
+    figure, places = panels(len(networks), 4, (4.0, 3.6))
+    for panel, (device, network) in zip(places, networks, strict=True):
         rows = list(results.where(device=device, network=network))
         plain = plain_peak(rows)
         for method in results.distinct("method"):
@@ -120,10 +116,8 @@ def draw(results: Results) -> Figure | None:
         panel.set_title(network if device in (None, "cpu") else f"{network} on {device}")
         panel.set_xlabel("measured peak, % of plain")
         panel.grid(alpha=0.25)
-    axes[0].set_ylabel("extra time of a step, %")
-    axes[0].legend(fontsize="small")
-    for panel in axes[len(panels) :]:
-        panel.set_axis_off()
+    places[0].set_ylabel("extra time of a step, %")
+    places[0].legend(fontsize="small")
     return figure
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evaluation.experiment import Experiment
+from evaluation.panels import panels
 from evaluation.results import Results, Row, Task
 from pages import table
 from steps.process import KEEPS_MEMORY, measured
@@ -69,16 +70,11 @@ def markdown(results: Results) -> str:
 
 def draw(results: Results) -> Figure | None:
     """Measured peak and extra time of each network: ours within budgets, and pieces of fixed sizes."""
-    from matplotlib.figure import Figure
-
     networks = [name for name in results.distinct("network") if _points(results, name, "compile")]
     if not networks:
         return None
-    across = min(3, len(networks))
-    down = -(-len(networks) // across)
-    figure = Figure(figsize=(3.6 * across, 2.9 * down), layout="constrained")
-    panels = figure.subplots(down, across, squeeze=False).flatten()
-    for panel, name in zip(panels, networks, strict=False):
+    figure, places = panels(len(networks), 3, (3.6, 2.9))
+    for panel, name in zip(places, networks, strict=True):
         panel.plot(*zip(*_points(results, name, "compile"), strict=True), "o-", label="Checkmate")
         for method, marker, label in (
             ("chunks", "s", "256 tokens at a time"),
@@ -89,13 +85,10 @@ def draw(results: Results) -> Figure | None:
         panel.set_title(name, fontsize="medium")
         panel.set_xlim(0, 100)
         panel.set_ylim(bottom=min(0.0, panel.get_ylim()[0]))
-        panel.grid(alpha=0.25)
-    for panel in panels[: len(networks)]:
         panel.set_xlabel("measured peak, % of plain", fontsize="small")
-    panels[0].set_ylabel("extra time, %")
-    panels[0].legend(fontsize="x-small")
-    for panel in panels[len(networks) :]:
-        panel.set_axis_off()
+        panel.grid(alpha=0.25)
+    places[0].set_ylabel("extra time, %")
+    places[0].legend(fontsize="x-small")
     return figure
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evaluation.experiment import Experiment
+from evaluation.panels import panels
 from evaluation.results import Results, Row, Task
 from pages import table
 from steps.process import measured
@@ -73,16 +74,11 @@ def markdown(results: Results) -> str:
 
 def draw(results: Results) -> Figure | None:
     """Extra time within each budget, a panel for each model and way: whole, in pieces, the prototype's."""
-    from matplotlib.figure import Figure
-
     rows = [row for row in results.rows if row["cells"]]
     if not rows:
         return None
-    across = min(3, len(rows))
-    down = -(-len(rows) // across)
-    figure = Figure(figsize=(3.8 * across, 3.0 * down), layout="constrained")
-    panels = figure.subplots(down, across, squeeze=False).flatten()
-    for panel, row in zip(panels, rows, strict=False):
+    figure, places = panels(len(rows), 3, (3.8, 3.0))
+    for panel, row in zip(places, rows, strict=True):
         for split, marker, label in (("auto", "o-", "in pieces"), (False, "s-", "whole")):
             found = [c for c in row["cells"] if c["split"] == split and c["overhead"] is not None]
             panel.plot(*_points((c["share"], c["overhead"]) for c in found), marker, label=label)
@@ -93,10 +89,8 @@ def draw(results: Results) -> Figure | None:
         panel.set_ylim(bottom=0)
         panel.set_xlabel("budget, % of peak", fontsize="small")
         panel.grid(alpha=0.25)
-    panels[0].set_ylabel("extra time, %")
-    panels[0].legend(fontsize="small")
-    for panel in panels[len(rows) :]:
-        panel.set_axis_off()
+    places[0].set_ylabel("extra time, %")
+    places[0].legend(fontsize="small")
     return figure
 
 

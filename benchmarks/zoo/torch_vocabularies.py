@@ -121,7 +121,7 @@ _NARROW = {
     "tie_word_embeddings": True,
     "attention_dropout": 0.0,
 }
-_BERT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _T5 = {"dropout_rate": 0.0, "decoder_start_token_id": 0, "pad_token_id": 0}
 
 LANGUAGE: Mapping[str, Language] = {
@@ -148,7 +148,7 @@ LANGUAGE: Mapping[str, Language] = {
             "num_hidden_layers": 3,
             "num_attention_heads": 4,
         }
-        | _BERT,
+        | _NO_DROPOUT,
     ),
 }
 """By name, small enough for a CPU."""
@@ -162,8 +162,7 @@ IMAGES: Mapping[str, Callable[[], Made]] = {
             "intermediate_size": 768,
             "num_hidden_layers": 4,
             "num_attention_heads": 3,
-            "hidden_dropout_prob": 0.0,
-            "attention_probs_dropout_prob": 0.0,
+            **_NO_DROPOUT,
         },
     ),
     "ConvNeXt-like": Images(
@@ -197,7 +196,6 @@ _QWEN3 = {
     "head_dim": 128,
     "tie_word_embeddings": True,
 }
-_VIT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 PUBLISHED: Mapping[str, Callable[[], Made]] = {
     "GPT-2": _causal("gpt2", (16, 1024), torch.bfloat16, **_GPT2),
@@ -218,9 +216,9 @@ PUBLISHED: Mapping[str, Callable[[], Made]] = {
         shape=(16, 512),
         dtype=torch.bfloat16,
         head="cls.predictions.decoder",
-        config=_BERT,
+        config=_NO_DROPOUT,
     ),
-    "ViT-B/16": Images(kind="vit", batch=64, config=_VIT),
+    "ViT-B/16": Images(kind="vit", batch=64, config=_NO_DROPOUT),
     "ResNet-50": Images(kind="resnet", batch=64, config={}),
 }
 """By name; made on the device meta."""

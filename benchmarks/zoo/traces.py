@@ -18,6 +18,7 @@ from torch.nn import functional
 
 import checkmate_torch
 from checkmate import DFGraph
+from zoo.torch_vocabularies import Loss
 
 __all__ = ["TRACES", "trace"]
 
@@ -33,21 +34,8 @@ def trace(name: str) -> DFGraph:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model, inputs = TRACES[name]()
-    found = checkmate_torch.trace(_Loss(model.train()), inputs, loss_bytes=0, cost_model=_COSTS)
+    found = checkmate_torch.trace(Loss(model.train()), inputs, loss_bytes=0, cost_model=_COSTS)
     return dataclasses.replace(found.graph, name=name)
-
-
-class _Loss(nn.Module):
-    """The loss alone, of a model that returns more."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, **inputs: Any) -> Tensor:
-        output = self.model(**inputs)
-        loss: Tensor = output if isinstance(output, Tensor) else output.loss
-        return loss
 
 
 def _images(kind: str, *, batch: int = 32, **config: Any) -> Callable[[], Step]:
