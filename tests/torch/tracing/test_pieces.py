@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 import checkmate_torch
 from checkmate import DFGraph, Group, Op, split
-from checkmate_torch.private import Joint, tree_leaves
+from checkmate_torch.private import tree_leaves
 from checkmate_torch.tracing.joint_graph import trace_joint
 from checkmate_torch.tracing.pieces import Division, in_pieces, with_sums_apart
 from checkmate_torch.tracing.regions import Region, find_regions
@@ -75,16 +75,11 @@ class Contrast(nn.Module):
         return cross_entropy(scores, torch.arange(BATCH * LENGTH))
 
 
-def joint_of(traced: TracedGraph) -> Joint:
-    outputs = len(traced.forward_outputs)
-    return Joint(module=traced.joint, n_primals=len(traced.primals), n_outputs=outputs)
-
-
 def traced(model: nn.Module, dtype: torch.dtype = torch.float32) -> TracedGraph:
     """A step in which the loss is a sum."""
     x = torch.randint(WORDS, (4, 16) if isinstance(model, Images) else (BATCH, LENGTH))
     found = checkmate_torch.trace(model.to(dtype), (x,), cost_model="flops").traced
-    return trace_joint(with_sums_apart(joint_of(found)), loss=0)
+    return trace_joint(with_sums_apart(found.as_joint), loss=0)
 
 
 def divided(regions: Sequence[Region], count: int) -> list[Division]:
@@ -125,7 +120,7 @@ def test_pieces_compute_the_same(make: Any, count: int, dtype: torch.dtype, with
     step = traced(make(), dtype)
     divisions = divided(find_regions(step, 0), count)
     assert divisions
-    made = in_pieces(step, joint_of(step), divisions)
+    made = in_pieces(step, divisions)
     assert (made.n_primals, made.n_outputs) == (len(step.primals), len(step.forward_outputs))
     found, expected = run(made.module), run(step.joint)
     assert len(found) == len(expected) > 1
@@ -137,7 +132,7 @@ def test_pieces_compute_the_same(make: Any, count: int, dtype: torch.dtype, with
 def test_the_graph_that_is_cut_does_not_change() -> None:
     step = traced(Language())
     before = str(step.joint.graph)
-    in_pieces(step, joint_of(step), divided(find_regions(step, 0), 2))
+    in_pieces(step, divided(find_regions(step, 0), 2))
     assert str(step.joint.graph) == before
 
 
@@ -146,7 +141,7 @@ def test_a_mean_is_a_sum_by_its_weights() -> None:
     x = torch.randint(WORDS, (BATCH, LENGTH))
     found = checkmate_torch.trace(Language().double(), (x,), cost_model="flops").traced
     before = str(found.joint.graph)
-    apart = with_sums_apart(joint_of(found))
+    apart = with_sums_apart(found.as_joint)
     assert str(found.joint.graph) == before
     for mine, other in zip(run(apart.module), run(found.joint), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-12, atol=0)
@@ -158,7 +153,7 @@ def test_pieces_run_one_after_another_and_sums_take_no_bytes_beside_them(make: A
     step = traced(make())
     region = find_regions(step, 0)[0]
     (division,) = divided([region], count)
-    parts = trace_joint(in_pieces(step, joint_of(step), [division]), loss=0)
+    parts = trace_joint(in_pieces(step, [division]), loss=0)
     ops = list(zip(parts.graph.ops, parts.nodes, strict=True))
     pieces = [node.meta["piece"] for _, node in ops if node is not None and "piece" in node.meta]
     assert {piece.count for piece in pieces} == {len(division.parts)}
@@ -180,7 +175,7 @@ def test_core_and_the_executor_mean_the_same_by_pieces() -> None:
     region = division.region
     group = Group(rows=region.rows, rules=region.rules, barrier=step.boundary)
     expected = split(step.graph, group, 4)
-    parts = trace_joint(in_pieces(step, joint_of(step), [division]), loss=0)
+    parts = trace_joint(in_pieces(step, [division]), loss=0)
     names = [op.name for op in step.graph.ops]
     found = [
         (op, *source_of(op, node, names))
@@ -230,6 +225,6 @@ def test_regions_may_have_different_numbers_of_pieces(make: type[nn.Module]) -> 
     step = traced(make(), torch.float64)
     regions = find_regions(step, 0)
     divisions = [Division(region, region.parts(3 + k % 3)) for k, region in enumerate(regions)]
-    cut = in_pieces(step, joint_of(step), [d for d in divisions if len(d.parts) > 1]).module
+    cut = in_pieces(step, [d for d in divisions if len(d.parts) > 1]).module
     assert len({len(d.parts) for d in divisions}) > 1
     torch.testing.assert_close(run(cut), run(step.joint), rtol=0, atol=1e-9)

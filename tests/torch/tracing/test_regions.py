@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import checkmate_torch
-from checkmate_torch.private import Joint
 from checkmate_torch.tracing.joint_graph import trace_joint
 from checkmate_torch.tracing.pieces import with_sums_apart
 from checkmate_torch.tracing.regions import Region, find_regions
@@ -53,9 +52,7 @@ def traced(blocks: int = 0, model: nn.Module | None = None) -> TracedGraph:
     model = Language(blocks) if model is None else model
     x = torch.randint(WORDS, (BATCH, LENGTH))
     found = checkmate_torch.trace(model, (x,), cost_model="flops").traced
-    outputs = len(found.forward_outputs)
-    joint = Joint(module=found.joint, n_primals=len(found.primals), n_outputs=outputs)
-    return trace_joint(with_sums_apart(joint), loss=0)
+    return trace_joint(with_sums_apart(found.as_joint), loss=0)
 
 
 def targets(region: Region) -> set[object]:

@@ -28,12 +28,12 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from checkmate_torch.ops.device import cpu_represents_gpu, current_target
+from checkmate_torch.ops.recompute_rules import HALVES
 from checkmate_torch.private import tree_map_only
 
 __all__ = ["AttentionCall", "AttentionKernel", "RunsKernelsOfTarget", "with_kernels_of_target"]
 
 _aten = torch.ops.aten
-_HALVES = (torch.float16, torch.bfloat16)
 _IN_FLOAT32 = (
     *("acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log1p", "log2", "pow", "__pow__"),
     *("__rpow__", "reciprocal", "rsqrt", "sinh", "tan", "softplus", "layer_norm", "native_layer_norm"),
@@ -123,7 +123,7 @@ def _widened(function: Callable[..., object], settings: Mapping[str, object]) ->
         if torch.is_autocast_enabled("cpu"):
             if not settings:
                 args, kwargs = tree_map_only(Tensor, _in_float32, (args, kwargs))
-            elif isinstance(args[0], Tensor) and args[0].dtype in _HALVES:
+            elif isinstance(args[0], Tensor) and args[0].dtype in HALVES:
                 kwargs = {**settings, **kwargs}
         return function(*args, **kwargs)
 
@@ -148,7 +148,7 @@ def _cross_entropy(input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> 
 
 
 def _in_float32(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in _HALVES else x
+    return x.float() if x.dtype in HALVES else x
 
 
 class AttentionCall(NamedTuple):

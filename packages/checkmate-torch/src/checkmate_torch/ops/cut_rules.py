@@ -29,7 +29,6 @@ _aten = torch.ops.aten
 SUM: Literal["sum"] = "sum"
 """The role of a result that is a sum over the rows."""
 
-
 Size = Any
 """A length: a number, or a formula of the symbols of sizes that may change."""
 
@@ -350,11 +349,6 @@ def _created_like(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
     return CutOp({x: cut} if _has(_shape(x), cut) else {}, (cut,)) if _has(_shape(node), cut) else None
 
 
-def _same(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
-    (x,) = _tensors(node)
-    return CutOp({x: cut}, (cut,)) if _has(_shape(x), cut) else None
-
-
 def _reshaped(node: Node, at: Node | int, cut: Cut) -> CutOp | None:
     """The rows, in whatever dimensions they are, that come after the same number of others."""
     (x,) = _tensors(node)
@@ -425,21 +419,19 @@ def _with_dimension(*, gone: bool, position: int = 1) -> Rule:
 
 
 _VIEWS: Mapping[object, Rule] = {
-    **dict.fromkeys((_aten.alias.default, _aten.detach.default), _same),
+    **dict.fromkeys((_aten.alias.default, _aten.detach.default, _aten.expand.default), _elementwise),
     **dict.fromkeys((_aten.view.default, _aten._unsafe_view.default), _reshaped),
     **dict.fromkeys((_aten.t.default, _aten.transpose.int), _permuted(_transposition)),
     _aten.permute.default: _permuted(_permutation),
     _aten.unsqueeze.default: _with_dimension(gone=False),
     **dict.fromkeys((_aten.squeeze.dim, _aten.select.int), _with_dimension(gone=True)),
-    _aten.expand.default: _elementwise,
     _aten.slice.Tensor: _except(1),
 }
 _RULES: Mapping[object, Rule] = {
     **_VIEWS,
-    **dict.fromkeys(
-        (_aten._to_copy.default, _aten.clone.default, _aten.where.self, _aten.masked_fill.Scalar),
-        _elementwise,
-    ),
+    **dict.fromkeys((_aten._to_copy.default, _aten.clone.default), _elementwise),
+    **dict.fromkeys((_aten.where.self, _aten.masked_fill.Scalar), _elementwise),
+    **dict.fromkeys((_aten.zeros_like.default, _aten.full_like.default), _elementwise),
     **dict.fromkeys((_aten._softmax.default, _aten._log_softmax.default), _except(1)),
     **dict.fromkeys(
         (_aten._softmax_backward_data.default, _aten._log_softmax_backward_data.default), _except(2)
@@ -472,7 +464,6 @@ _RULES: Mapping[object, Rule] = {
     _aten.avg_pool2d_backward.default: _at_first((0, 1), "r"),
     _aten.full.default: _created,
     _aten.new_zeros.default: _created_like,
-    **dict.fromkeys((_aten.zeros_like.default, _aten.full_like.default), _same),
 }
 """Op → its rule. Element-wise ops (``torch.Tag.pointwise``) need no entry."""
 

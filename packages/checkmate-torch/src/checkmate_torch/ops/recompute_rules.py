@@ -20,6 +20,7 @@ from checkmate_torch.private import FakeTensor, OpOverload, argument_names, is_m
 
 __all__ = [
     "FIRST_STATISTIC",
+    "HALVES",
     "Pure",
     "as_copy",
     "correct_norms",
@@ -57,7 +58,8 @@ _REDUCED_IN_PLACE = frozenset(
 )
 """Losses that write their mean, or sum, into the storage of the element-wise loss, at its first place."""
 
-_HALVES = (torch.bfloat16, torch.float16)
+HALVES = (torch.bfloat16, torch.float16)
+"""Number formats of half precision."""
 
 _STATISTICS: Mapping[int, torch.dtype | None] = {1: torch.float32, 2: torch.float32}
 _NORMS: Mapping[OpOverload, Mapping[int, torch.dtype | None]] = {
@@ -164,7 +166,7 @@ def correct_norms(joint: GraphModule) -> None:
     for target, types in _NORMS.items():
         for node in joint.graph.find_nodes(op="call_function", target=target):
             first, *others = shown_by(*node.all_input_nodes)
-            mixed = first.dtype in _HALVES and any(x.dtype == torch.float32 for x in others)
+            mixed = first.dtype in HALVES and any(x.dtype == torch.float32 for x in others)
             if mixed and first.device.type == "cpu":
                 results = enumerate(node.meta["val"])
                 _show(node, tuple(x.to(types[k] or first.dtype) if k in types else x for k, x in results))

@@ -20,14 +20,14 @@ from checkmate_torch.ops.device import obtainable_bytes
 from checkmate_torch.planning.options import Options
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
-__all__ = ["LEAST_S", "Whole", "budget_bytes", "decide_step", "least_memory", "price_step"]
+__all__ = ["LEAST_S", "WORTH_A_HINT", "Whole", "budget_bytes", "decide_step", "least_memory", "price_step"]
 
 _GUESSED = (
     "%s of that are a rule of thumb for the loss outside of the model: pass loss=, a function of the model's "
     "output, to count its own bytes. Or raise the budget, or make the batch smaller."
 )
-_WORTH_A_HINT = 0.1
-"""Share of the floor from which on a guessed loss is named in the error."""
+WORTH_A_HINT = 0.1
+"""Share of the floor from which on a guessed loss, or outputs of the model, are named in the error."""
 LEAST_S = 2.0
 """Seconds to search for the least peak; also the shortest time limit for solving one of several graphs."""
 
@@ -116,7 +116,7 @@ def decide_step(
     except InfeasibleBudgetError as error:
         known = vars(account.explained(error, graph, plain_peak))
         guess = 0 if options.loss_bytes is not None else _loss_charge(graph, account)
-        if guess >= max(1, _WORTH_A_HINT * error.floor):
+        if guess >= max(1, WORTH_A_HINT * error.floor):
             known["advice"] = _GUESSED % format_bytes(guess)
         raise InfeasibleBudgetError(**known) from None
 

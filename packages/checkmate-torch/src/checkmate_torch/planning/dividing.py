@@ -55,13 +55,8 @@ def decide_in_pieces(kind: Step, step: PricedStep, *, throw: bool = True) -> tup
             lowest floor that was tried.
         PlanError: if the setting ``split`` names an op that can't be cut.
     """
-    asked = kind.options.split
-    if asked is False or not kind.may_be_divided(step):
-        return step, kind.decide(step, throw=throw)
-    if isinstance(asked, Mapping):
-        whole = _Whole.of(kind, step, 0)
-        divided = whole.priced(whole.named(asked))
-        return _with_reason(divided, kind.decide(divided, throw=throw), "split= asks for them")
+    if (asked := _as_asked(kind, step)) is not None:
+        return _with_reason(asked, kind.decide(asked, throw=throw), "split= asks for them")
     solution = kind.decide(step, throw=False)
     budget = solution.problem.budget
     if budget <= step.graph.base_size or (solution.timeline is not None and solution.overhead < _WORTH_IT):
@@ -77,6 +72,17 @@ def decide_in_pieces(kind: Step, step: PricedStep, *, throw: bool = True) -> tup
         found = _decided(kind, lowest, throw)
         return _with_reason(lowest, found, reason_for(solution, found))
     return step, solution
+
+
+def _as_asked(kind: Step, step: PricedStep) -> PricedStep | None:
+    """The step as the setting ``split`` prescribes it; None = its pieces are to be found."""
+    asked = kind.options.split
+    if asked is False or not kind.may_be_divided(step):
+        return step
+    if not isinstance(asked, Mapping):
+        return None
+    whole = _Whole.of(kind, step, 0)
+    return whole.priced(whole.named(asked))
 
 
 def _decided(kind: Step, step: PricedStep, throw: bool) -> Solution:
@@ -115,12 +121,9 @@ def lowest_in_pieces(kind: Step, step: PricedStep) -> PricedStep:
     Raises:
         PlanError: if the setting ``split`` names an op that can't be cut.
     """
-    asked = kind.options.split
-    if asked is False or not kind.may_be_divided(step):
-        return step
+    if (asked := _as_asked(kind, step)) is not None:
+        return asked
     whole = _Whole.of(kind, step, 0)
-    if isinstance(asked, Mapping):
-        return whole.priced(whole.named(asked))
     base, chosen = step.graph.base_size, list[Division]()
     lowest = floor(step.graph).size
     for regions in whole.kinds()[:_MOST_KINDS]:
@@ -147,7 +150,7 @@ class _Whole:
 
     @classmethod
     def of(cls, kind: Step, step: PricedStep, budget: int) -> _Whole:
-        traced = kind.trace(with_sums_apart(step.joint), step.captured)
+        traced = kind.trace(with_sums_apart(step.traced.as_joint), step.captured)
         room = max(0, budget - traced.graph.base_size)
         return cls(kind=kind, step=step, regions=find_regions(traced, room // _ROOM))
 
@@ -171,16 +174,14 @@ class _Whole:
 
     def floor(self, divisions: Sequence[Division]) -> int:
         """The floor of the step in pieces in bytes, without workspaces."""
-        graph = self.regions[0].traced.graph if self.regions else self.step.graph
-        return floor(cut_graph(graph, divisions)[0]).size
+        return floor(cut_graph(divisions[0].region.traced.graph, divisions)[0]).size
 
     def priced(self, divisions: Sequence[Division]) -> PricedStep:
         """The step in pieces; what plain PyTorch needs does not change."""
         if not divisions:
             return self.step
-        traced = divisions[0].region.traced
-        whole = replace(self.step, traced=traced).joint
-        made = self.kind.price(in_pieces(traced, whole, divisions), self.step.captured, None)
+        joint = in_pieces(divisions[0].region.traced, divisions)
+        made = self.kind.price(joint, self.step.captured, None)
         now = self.step.peak_now
         return replace(
             made,

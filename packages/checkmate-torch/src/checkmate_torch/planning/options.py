@@ -67,8 +67,8 @@ class ModelSettings(TracingModelSettings, Settings, total=False):
         split: whether ops may run in pieces, as the losses of a language model over a few tokens at a time.
             ``"auto"`` (the default): where the budget needs it, or where it is predicted to cost at least 2 %
             less; numbers of pieces are decided, too. Sums over pieces may then differ by rounding. False =
-            never. A mapping from names of ops, as :meth:`report` shows them, to numbers of pieces: exactly
-            these.
+            never. A mapping from names of ops, as :meth:`report` shows them, to numbers of pieces: these, or
+            the next ones that the shapes allow.
     """
 
     split: Split

@@ -72,16 +72,14 @@ def trace_joint(
     """
     builder = _Builder(joint, overwritten, broken=not unbroken)
     builder.add_placeholders()
-    if unbroken:
-        for node in builder.live:
-            builder.add_node(node)
-        return builder.traced(reserve, name)
+    late = set[Node]() if unbroken else builder.backward  # after the boundary
     for node in builder.live:
-        if node not in builder.backward:
+        if node not in late:
             builder.add_node(node)
-    builder.add_boundary(loss)
+    if not unbroken:
+        builder.add_boundary(loss)
     for node in builder.live:
-        if node in builder.backward:
+        if node in late:
             builder.add_node(node)
     return builder.traced(reserve, name)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any, NamedTuple, Union, cast
 
@@ -24,7 +25,7 @@ from checkmate.report import PieceOf
 from checkmate_torch.ops.cut_rules import SUM, Cut, Size, in_piece, is_view, shape_of
 from checkmate_torch.ops.device import counts_as_cuda
 from checkmate_torch.ops.in_place import Written
-from checkmate_torch.ops.recompute_rules import writes
+from checkmate_torch.ops.recompute_rules import HALVES, writes
 from checkmate_torch.ops.sizes import largest
 from checkmate_torch.ops.storages import shown_by
 from checkmate_torch.private import Joint, fake_mode_of, formula
@@ -34,7 +35,6 @@ from checkmate_torch.tracing.traced_graph import TracedGraph, ancestors
 __all__ = ["Division", "cut_graph", "in_pieces", "with_sums_apart"]
 
 _aten = torch.ops.aten
-_HALVES = (torch.bfloat16, torch.float16)
 _SINGLE = {"dtype": torch.float32}
 _SUMS_OF_PRODUCTS: Mapping[object, Any] = {
     _aten.mm.default: _aten.addmm.default,
@@ -77,8 +77,7 @@ def with_sums_apart(joint: Joint) -> Joint:
             (scores,) = shown_by(cast(Node, node.args[0]))
             if node.args[3] == _MEAN and scores.dim() > 1 and scores.dtype != torch.float16:  # it overflows
                 _add_up(graph, node)
-    module = GraphModule(joint.module, graph)
-    return Joint(module=module, n_primals=joint.n_primals, n_outputs=joint.n_outputs)
+    return replace(joint, module=GraphModule(joint.module, graph))
 
 
 def _add_up(graph: Graph, loss: Node) -> None:
@@ -185,16 +184,13 @@ def _shown(node: Node) -> object:
         return cast(Any, node.target)(*args, **kwargs)
 
 
-def in_pieces(traced: TracedGraph, joint: Joint, divisions: Sequence[Division]) -> Joint:
+def in_pieces(traced: TracedGraph, divisions: Sequence[Division]) -> Joint:
     """The joint graph of a traced step with some regions in pieces; the old one is unchanged.
 
-    Args:
-        traced: the step; its regions have no op in common.
-        joint: its joint graph.
-        divisions: of its regions.
+    ``divisions`` are of its regions, which have no op in common.
     """
     writer = _Writer(traced, divisions)
-    for node in joint.module.graph.find_nodes(op="placeholder"):
+    for node in traced.joint.graph.find_nodes(op="placeholder"):
         writer.inputs.append(writer.copy(node))
     for op, region, piece in cut_graph(traced.graph, divisions)[1]:
         node = traced.nodes[op]
@@ -204,7 +200,7 @@ def in_pieces(traced: TracedGraph, joint: Joint, divisions: Sequence[Division]) 
             writer.copy(node)
         else:
             writer.add_piece(node, region, piece)
-    return Joint(module=writer.module(joint.module), n_primals=joint.n_primals, n_outputs=joint.n_outputs)
+    return replace(traced.as_joint, module=writer.module())
 
 
 def cut_graph(
@@ -283,22 +279,22 @@ class _Writer:
 
     def add_piece(self, node: Node, region: int, index: int) -> None:
         """Write a piece of an op, and add its results to those of the pieces before."""
-        op, count = self.divisions[region].region.ops[node], len(self.divisions[region].parts)
-        self._write_piece(node, region, index)
+        division = self.divisions[region]
+        is_last = index == len(division.parts) - 1
+        write = self._write_piece(node, region, index)
         for k, value in results_of(node):
-            if not value.users:
+            role = division.region.ops[node].results[k]
+            if not value.users or not (role == SUM or value in self.read_whole):
                 continue
-            write = _Nodes(self.graph, node.meta, PieceOf(name=node.name, index=index, count=count))
-            if op.results[k] == SUM:
-                part = self.pieces.pop((value, index))
-                self._add(write, value, part, is_last=index == count - 1)
-            elif value in self.read_whole:
-                self._put(write, value, self._places(cast(Cut, op.results[k]), region, index))
-                if index == count - 1:
-                    self._complete(value)
+            if role == SUM:
+                self._add(write, value, self.pieces.pop((value, index)))
+            else:
+                self._put(write, value, self._places(cast(Cut, role), region, index))
+            if is_last:
+                self._complete(write, value)
 
-    def _write_piece(self, node: Node, region: int, index: int) -> None:
-        """Write an op or a view on the rows of a piece."""
+    def _write_piece(self, node: Node, region: int, index: int) -> _Nodes:
+        """Write an op or a view on the rows of a piece; return what adds nodes of this piece."""
         division = self.divisions[region]
         op = division.region.ops[node]
 
@@ -315,6 +311,7 @@ class _Writer:
         made = write(node.target, args, kwargs)
         for k, value in results_of(node):
             self.pieces[value, index] = made if value is node else write(operator.getitem, (made, k))
+        return write
 
     def _piece(self, x: Node, cut: Cut, region: int, index: int) -> Node:
         """The rows of a piece of an operand."""
@@ -357,14 +354,14 @@ class _Writer:
             places.append((d, start, stop))
         return places
 
-    def _add(self, write: _Nodes, value: Node, part: Node, *, is_last: bool) -> None:
+    def _add(self, write: _Nodes, value: Node, part: Node) -> None:
         """Add a piece's part to a sum."""
-        is_half = value.meta["val"].dtype in _HALVES
-        part = self._unrounded(write, part) if is_half else part
+        if value.meta["val"].dtype in HALVES:
+            part = self._unrounded(write, part)
         product = _SUMS_OF_PRODUCTS.get(part.target)
         total = self.growing.pop(value, None)
         if total is None:
-            is_rounded = part.meta["val"].dtype in _HALVES
+            is_rounded = part.meta["val"].dtype in HALVES
             total = write(_aten._to_copy.default, (part,), _SINGLE) if is_rounded else part
         elif product is not None:
             total = write(product, (total, *part.args), part.kwargs)
@@ -374,11 +371,6 @@ class _Writer:
             total = write(_aten.add.Tensor, (total, part))
             total.meta["accumulates"] = True
         self.growing[value] = total
-        if is_last:
-            if is_half:
-                dtype = value.meta["val"].dtype
-                self.growing[value] = write(_aten._to_copy.default, (total,), {"dtype": dtype})
-            self._complete(value)
 
     def _unrounded(self, write: _Nodes, part: Node) -> Node:
         """A part of a sum in single precision, where there is a kernel for that."""
@@ -405,13 +397,17 @@ class _Writer:
         self.growing[value] = write(Written(dims, tuple(order)), args)
         self.growing[value].meta["accumulates"] = True
 
-    def _complete(self, value: Node) -> None:
+    def _complete(self, write: _Nodes, value: Node) -> None:
         """The last piece is added: show the result as the old graph does, so that views of it are right."""
-        self.whole[value] = self.growing.pop(value)
-        self.whole[value].meta["val"] = value.meta["val"]
+        made, dtype = self.growing.pop(value), value.meta["val"].dtype
+        if made.meta["val"].dtype != dtype:
+            made = write(_aten._to_copy.default, (made,), {"dtype": dtype})
+        made.meta["val"] = value.meta["val"]
+        self.whole[value] = made
 
-    def module(self, old: GraphModule) -> GraphModule:
+    def module(self) -> GraphModule:
         """The finished graph."""
+        old = self.traced.joint
         output = old.graph.output_node()
         made = self.graph.output(map_arg(output.args[0], self.value))
         made.meta = dict(output.meta)

@@ -158,9 +158,12 @@ def find_regions(traced: TracedGraph, enough: int) -> list[Region]:
         node = traced.nodes[v]
         if node is None or node in taken:
             continue
-        regions = [*_regions_of(traced, v, node, taken)]
-        if regions:
-            region, _ = next((each for each in regions if each[1]), regions[0])
+        region = None
+        for other, is_closed in _regions_of(traced, v, node, taken):
+            region = other if region is None or is_closed else region
+            if is_closed:
+                break
+        if region is not None:
             found.append(region)
             taken.update(region.ops)
     return found

@@ -17,7 +17,7 @@ from torch.fx.node import Argument
 from checkmate import DFGraph
 from checkmate_torch.ops.recompute_rules import is_random, may_run_twice, writes
 from checkmate_torch.ops.sizes import is_symbol
-from checkmate_torch.private import InputMutationAOTOutput
+from checkmate_torch.private import InputMutationAOTOutput, Joint
 
 __all__ = ["TracedGraph", "ancestors", "shown_name"]
 
@@ -50,6 +50,11 @@ class TracedGraph:
     forward_outputs: tuple[Argument, ...]
     gradients: tuple[Argument, ...]
     before_boundary: tuple[int, ...] = ()
+
+    @property
+    def as_joint(self) -> Joint:
+        """The joint graph with the numbers of its inputs and outputs, as AOTAutograd hands it over."""
+        return Joint(module=self.joint, n_primals=len(self.primals), n_outputs=len(self.forward_outputs))
 
     def node_of(self, op: int) -> Node:
         """The FX node of an op, which is not the boundary."""

@@ -18,7 +18,7 @@ from checkmate_torch.distributed.wrappers import bucket_bytes
 from checkmate_torch.memory.account import ResidentBytes, named
 from checkmate_torch.memory.plain_step import plain_step_of_graph
 from checkmate_torch.ops.sizes import are_larger, planning_for_present, shown_inputs
-from checkmate_torch.planning.decide import LEAST_S, budget_bytes, decide_step, least_memory
+from checkmate_torch.planning.decide import LEAST_S, WORTH_A_HINT, budget_bytes, decide_step, least_memory
 from checkmate_torch.planning.fusing import Fusing
 from checkmate_torch.planning.nested_calls.calls import (
     NestedCalls,
@@ -42,8 +42,6 @@ _RETAINED = (
     "no schedule stays within %s where backward passes keep the graph: the step may exceed that; the least "
     "budget known to work is %d bytes. Add the losses up and run one backward pass"
 )
-
-
 _RETURNED = (
     "The model returns %s besides the loss, which are held and get a gradient: let its forward return the "
     "loss alone. Or raise the budget, or make the batch smaller."
@@ -53,8 +51,6 @@ _OUTSIDE = (
     "alone, or use compile_step, so that these ops may run in pieces. Or raise the budget, or make the batch "
     "smaller."
 )
-_WORTH_A_HINT = 0.1
-"""Share of the floor from which on outputs are named in the error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -248,7 +244,7 @@ def _advised(error: InfeasibleBudgetError, step: PricedStep) -> InfeasibleBudget
     """The error, with the way out if the outputs of the model need much of the memory."""
     kinds, tensors = step.account.kinds, step.graph.tensors
     returned = sum(t.size for t, kind in zip(tensors, kinds, strict=True) if kind is Kind.OUTPUTS)
-    if error.advice or step.captured.continues or returned < max(1, _WORTH_A_HINT * error.floor):
+    if error.advice or step.captured.continues or returned < max(1, WORTH_A_HINT * error.floor):
         return error
     text = _RETURNED if step.captured.loss == 0 else _OUTSIDE
     return InfeasibleBudgetError(**vars(error) | {"advice": text % format_bytes(returned)})

@@ -95,14 +95,6 @@ class PricedStep:
     divided: Divided | None = None
 
     @property
-    def joint(self) -> Joint:
-        """Its joint graph."""
-        traced = self.traced
-        return Joint(
-            module=traced.joint, n_primals=len(traced.primals), n_outputs=len(traced.forward_outputs)
-        )
-
-    @property
     def graph(self) -> DFGraph:
         """Its priced graph."""
         return self.traced.graph
