@@ -252,18 +252,22 @@ class _Growing:
             return []
         made = dict(_roles_of(node, op))
         rows = {**op.operands, **{x: role for x, role in made.items() if isinstance(role, Cut)}}
-        whole = {x for x in (*node.all_input_nodes, *made) if x not in rows}
-        if any(self.cuts.get(x, c) != c for x, c in rows.items()):
-            return []
-        in_parts, in_full = self._made_by_ops(rows), self._made_by_ops(whole)
-        if not in_full.isdisjoint(self.in_parts | in_parts) or not self.in_full.isdisjoint(in_parts):
-            return []
         fresh = [x for x in rows if x not in self.cuts]
+        if not self._takes(rows, whole={*node.all_input_nodes, *made} - rows.keys()):
+            return []
         self.ops[node] = op
-        self.in_parts |= in_parts
-        self.in_full |= in_full
-        self.cuts |= rows
         return [x for x in fresh if self._goes_on(x, x in made)]
+
+    def _takes(self, rows: Mapping[Node, Cut], whole: Collection[Node]) -> bool:
+        """Take what an op reads and makes, by rows and whole, unless the region has it otherwise."""
+        if any(self.cuts.get(x, cut) != cut for x, cut in rows.items()):
+            return False
+        in_parts, in_full = self.in_parts | self._made_by_ops(rows), self.in_full | self._made_by_ops(whole)
+        if not in_parts.isdisjoint(in_full):
+            return False
+        self.in_parts, self.in_full = in_parts, in_full
+        self.cuts |= rows
+        return True
 
     def _made_by_ops(self, values: Iterable[Node]) -> set[Node]:
         """What ops make of these values, through views; of an input each op may read rows, or all."""
