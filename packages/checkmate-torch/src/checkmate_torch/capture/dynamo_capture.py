@@ -18,6 +18,7 @@ from torch.fx import GraphModule
 
 from checkmate import CheckmateError, UnsupportedModelError
 from checkmate.framework import Options
+from checkmate_torch.capture.attention_masks import answers_of_transformers
 from checkmate_torch.capture.changing_numbers import OF_CHANGING_NUMBERS
 from checkmate_torch.ops.device import refuse_graph_capture
 from checkmate_torch.private import (
@@ -133,6 +134,7 @@ def captured(
         dropped={log for name, log in methods if name.removesuffix("_once") in _LEVELS},
         in_pieces=in_pieces,
         unknown=OF_CHANGING_NUMBERS,
+        answered=answers_of_transformers if getattr(backend.options, "read_masks", True) else dict,
         label=label,
     )
 

@@ -15,6 +15,7 @@ from checkmate_torch.private import (
     FakeTensorMode,
     fake_mode,
     fake_mode_of,
+    note_values,
     tree_leaves,
     tree_map,
 )
@@ -84,10 +85,18 @@ def fake_like(value: object, mode: FakeTensorMode, device: torch.device | None =
             "device='cuda:H100-80GB'"
         )
     if value.device.type != "meta" and device in (None, value.device):
-        return value if isinstance(value, FakeTensor) else mode.from_tensor(value)
+        return value if isinstance(value, FakeTensor) else _noted(mode.from_tensor(value), value)
     with mode:
         like = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device or "cpu")
+    _noted(like, value)
     like = nn.Parameter(like) if isinstance(value, nn.Parameter) else like
     if value.is_leaf and value.grad is not None:
         like.grad = cast("Tensor", fake_like(value.grad, mode, device))
     return like.requires_grad_(value.requires_grad)
+
+
+def _noted(like: Tensor, real: Tensor) -> Tensor:
+    """The twin of a tensor, which knows the mask or the positions that it stands for."""
+    if not real.is_floating_point() and real.dim() == 2:
+        note_values(like, real)
+    return like

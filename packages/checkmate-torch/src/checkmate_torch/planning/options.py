@@ -96,6 +96,9 @@ class TrainingSettings(ModelSettings, total=False):
             both. The first step takes longer by the time to compile.
         loss: the loss, if it is computed outside the model: a function from the model's output to a scalar.
             It is traced and not run; the bytes found are charged instead of ``loss_bytes``.
+        read_masks: whether padding masks and positions are read before a call, as in plain PyTorch, so that
+            a batch without padding needs no attention mask; default True. False = they never are, and
+            attention always has a mask. See the how-to guide for models from transformers.
     """
 
     max_plans: int
@@ -104,6 +107,7 @@ class TrainingSettings(ModelSettings, total=False):
     process_group: GroupChoice
     lowering: Lowering
     loss: Callable[[Any], Tensor] | None
+    read_masks: bool
 
 
 class StepSettings(TypedDict, total=False):
@@ -149,11 +153,13 @@ class TrainingStepSettings(PlanningStepSettings, total=False):
         max_plans: as in :class:`TrainingSettings`, and likewise below.
         process_group: the step does not average gradients over the ranks that plan together.
         lowering: Inductor does not compile the optimizer's updates.
+        read_masks: as in :class:`TrainingSettings`.
     """
 
     max_plans: int
     process_group: GroupChoice
     lowering: Lowering
+    read_masks: bool
 
 
 def split_settings(settings: Mapping[str, Any]) -> tuple[StepSettings, dict[str, Any]]:
@@ -177,6 +183,7 @@ class Options(CommonOptions):
         strict: whether to raise where the budget can't be kept.
         loss: the loss outside the model; None = unknown.
         split: as in :class:`ModelSettings`.
+        read_masks: whether facts of masks are read; as in :class:`TrainingSettings`.
     """
 
     optimizer_bytes: int = 0
@@ -188,6 +195,7 @@ class Options(CommonOptions):
     strict: bool = False
     loss: Callable[[Any], Tensor] | None = None
     split: Split = "auto"
+    read_masks: bool = True
     _spelled: ClassVar[Mapping[str, str]] = {"optimizer_bytes": "optimizer"}
 
     @property

@@ -17,6 +17,8 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
+from checkmate_torch.private.known_inputs import Answers, answer_functions, answers
+
 __all__ = [
     "OVERLOOKS_FREEZING",
     "Compilation",
@@ -101,13 +103,15 @@ def captured_whole(
     dropped: Set[Callable[..., object]],
     in_pieces: bool,
     unknown: Mapping[Callable[..., object], tuple[str, Callable[..., object]]],
+    answered: Callable[[], Answers],
     label: str = "",
 ) -> Callable[..., object]:
     """``torch.compile(run)``: one graph for each kind of inputs, at most ``most``, isolated from other calls.
 
     Calls of the functions in ``dropped`` are left out of the graphs. ``in_pieces`` allows several graphs for
     one kind of inputs, with Python code between them. ``unknown``: function → an argument, and the function
-    that runs instead where that is a number known at run time only. ``label`` as in :func:`_with_own_code`.
+    that runs instead where that is a number known at run time only. ``answered``: the functions that ask what
+    inputs hold, and their answers. ``label`` as in :func:`_with_own_code`.
     """
     from torch._dynamo.symbolic_convert import TensorifyState
 
@@ -116,6 +120,7 @@ def captured_whole(
     logging.getLogger("torch._subclasses.fake_tensor").addFilter(_is_not_raised)
     for function, (name, instead) in unknown.items():
         _replace_where_unknown(function, name, instead)
+    answer_functions()
     run = _with_own_code(run, label)
     isolated = {"isolate_recompiles": True} if _ISOLATES else {}
     compiled = torch.compile(run, backend=backend, fullgraph=not in_pieces, dynamic=dynamic, **isolated)  # type: ignore[call-overload]
@@ -134,12 +139,13 @@ def captured_whole(
         settings["trace_autograd_ops"] = True  # gradients taken by forward are ops like others
 
     def call(*args: object, **kwargs: object) -> object:
-        token = _capturing.set(True)
+        token, given = _capturing.set(True), answers.set(answered())
         TensorifyState.clear()  # numbers that another model's graph could not take as inputs
         try:
             with torch._dynamo.config.patch(settings):
                 return compiled(*args, **kwargs)
         finally:
+            answers.reset(given)
             _capturing.reset(token)
 
     return call

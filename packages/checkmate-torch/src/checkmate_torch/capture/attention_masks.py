@@ -1,0 +1,109 @@
+"""Attention masks of transformers that mask nothing: not made in a captured graph, as in plain PyTorch.
+
+Outside of a trace, transformers looks at the padding mask and the positions of a batch: where no token is
+masked and each row is one sequence, it makes no mask, so that attention runs by PyTorch's fastest kernels.
+While Dynamo traces it always makes one. These are the private functions that decide; tried with releases
+5.17, 5.23 and 5.24.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from inspect import signature
+from typing import Any
+
+from torch import Tensor
+
+from checkmate_torch.private import Answer, Answers
+
+__all__ = ["answers_of_transformers"]
+
+_MODULE = "transformers.masking_utils"
+_log = logging.getLogger(__name__)
+_SAME = {"to", "unsqueeze", "expand", "repeat", "contiguous", "long", "int"}
+
+
+def masks_nothing(mask: Tensor) -> Tensor:
+    """Whether a padding mask keeps every token."""
+    return mask.all()
+
+
+def is_one_sequence(positions: Tensor) -> Tensor:
+    """Whether each row of positions counts up by one."""
+    return (positions[..., 1:] - positions[..., :-1] == 1).all()
+
+
+def _needs_no_causal_mask(
+    padding_mask: Tensor | None,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | Tensor,
+    kv_offset: int,
+    local_attention_size: int | None = None,
+) -> bool:
+    """Whether a causal mask may be left out, if the padding mask keeps every token."""
+    if local_attention_size is not None and kv_length >= local_attention_size:
+        return False
+    if isinstance(q_offset, Tensor):
+        return False
+    return q_length == 1 or kv_length == q_length or (padding_mask is None and q_offset == 0)
+
+
+def _needs_no_mask(
+    padding_mask: Tensor | None, kv_length: int, local_attention_size: int | None = None
+) -> bool:
+    """Whether a mask for both directions may be left out, if the padding mask keeps every token."""
+    return local_attention_size is None or kv_length < local_attention_size
+
+
+def _no_packed_sequences(position_ids: Tensor) -> None:
+    """The mask of packed sequences for rows that are one sequence each."""
+
+
+_ANSWERS: Mapping[str, tuple[str, Callable[[Tensor], Tensor], set[str], str, Callable[..., Any]]] = {
+    "_ignore_causal_mask_sdpa": (
+        "padding_mask",
+        masks_nothing,
+        {*_SAME, "view", "reshape", "bool", "getitem"},
+        "ones",
+        _needs_no_causal_mask,
+    ),
+    "_ignore_bidirectional_mask_sdpa": (
+        "padding_mask",
+        masks_nothing,
+        {*_SAME, "view", "reshape", "bool", "getitem"},
+        "ones",
+        _needs_no_mask,
+    ),
+    "find_packed_sequence_indices": (
+        "position_ids",
+        is_one_sequence,
+        {*_SAME, "add"},
+        "arange",
+        _no_packed_sequences,
+    ),
+}
+
+
+def answers_of_transformers() -> Answers:
+    """How its functions are answered; none before it is imported, or if they are not those that we know."""
+    module = sys.modules.get(_MODULE)
+    return {} if module is None else _answers_in(module)
+
+
+@cache
+def _answers_in(module: Any) -> Answers:
+    found: dict[Callable[..., object], Answer] = {}
+    for name, (argument, holds, kept_by, made_by, instead) in _ANSWERS.items():
+        function = getattr(module, name, None)
+        if function is None or list(signature(function).parameters) != list(signature(instead).parameters):
+            _log.warning(
+                "this release of transformers decides elsewhere whether an attention mask is needed: planned "
+                "models are right, but make masks that mask nothing, which takes time and memory"
+            )
+            return {}
+        found[function] = Answer(argument, holds, frozenset(kept_by), made_by, instead)
+    return found
