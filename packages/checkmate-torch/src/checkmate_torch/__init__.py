@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from checkmate.report import Explanation, PeakReport
     from checkmate_torch.api.backend import last_plan
     from checkmate_torch.api.bind import bind
+    from checkmate_torch.api.capturable import capturable
     from checkmate_torch.api.compile import CompiledModule, compile
     from checkmate_torch.api.compile_step import CompiledStep, compile_step
     from checkmate_torch.api.enable import disable, enable, planned_training
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from checkmate_torch.costs.meter import MemoryMeter, memory_meter
     from checkmate_torch.distributed.ranks import RankError
     from checkmate_torch.memory.snapshot import measured_snapshot, predicted_snapshot
+    from checkmate_torch.ops.capturable import Capturable
     from checkmate_torch.optimizer.separable import UnsupportedOptimizerError
     from checkmate_torch.planning.step_plan import StepPlan
     from checkmate_torch.planning.training import PlannedTraining
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from checkmate_torch.tools.fit.table import Fit, FitTable
 
 __all__ = [
+    "Capturable",
     "CompiledModule",
     "CompiledStep",
     "Explanation",
@@ -53,6 +56,7 @@ __all__ = [
     "UnsupportedModelError",
     "UnsupportedOptimizerError",
     "bind",
+    "capturable",
     "compile",
     "compile_step",
     "disable",
@@ -71,6 +75,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Capturable": ".ops.capturable",
     "CompiledModule": ".api.compile",
     "CompiledStep": ".api.compile_step",
     "Explanation": "checkmate.report",
@@ -89,6 +94,7 @@ _HOMES = {
     "UnsupportedModelError": "checkmate",
     "UnsupportedOptimizerError": ".optimizer.separable",
     "bind": ".api.bind",
+    "capturable": ".api.capturable",
     "checkmate_backend": ".api.backend",
     "compile": ".api.compile",
     "compile_step": ".api.compile_step",

@@ -40,6 +40,7 @@ class Kind(StrEnum):
     UPDATES = "updates"
     BUCKETS = "buckets of DDP"
     RANDOM_STATES = "random states"
+    CUDA_GRAPH = "copies for the CUDA graph"
     SMALL = "small tensors"
     CHUNKS = "rounding and gaps of the allocator"
     RESERVE = "reserve"

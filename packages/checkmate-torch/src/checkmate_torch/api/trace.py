@@ -25,6 +25,7 @@ from checkmate_torch.capture.dynamo_capture import captured_model, stopped
 from checkmate_torch.capture.fake_twins import arguments_of, on_fakes
 from checkmate_torch.costs.meter import resident_bytes
 from checkmate_torch.memory.plain_step import PlainStep, plain_step_of_code
+from checkmate_torch.ops.capturable import Capturable, obstacles_in
 from checkmate_torch.ops.device import Target, for_target
 from checkmate_torch.planning.decide import budget_bytes
 from checkmate_torch.planning.dividing import decide_in_pieces
@@ -50,6 +51,7 @@ class TracedModel(TracedStep):
         plain_peak: predicted peak of plain PyTorch, in bytes: of the model's own code, or where that can't be
             followed, of the captured code. None = it is unknown.
         plain: the step of the model's own code; None = it can't be followed, or its loss is not known.
+        capturable: whether it can be captured as one CUDA graph on its device.
     """
 
     kind: SplitStep
@@ -58,6 +60,7 @@ class TracedModel(TracedStep):
     loss: Loss | None
     plain_peak: int | None
     plain: PlainStep | None
+    capturable: Capturable
 
     @property
     def traced(self) -> TracedGraph:
@@ -180,6 +183,9 @@ def _traced(
         run = captured_model(Tracer(step=kind))
         with mode, torch.enable_grad():
             done: PricedStep | None = stopped(run, whole, *args, **kwargs)
+        if done is not None:
+            on_host = done.captured.on_host
+            able = Capturable(obstacles=(*obstacles_in(done.traced.joint), *on_host))
     if done is None:
         raise UnsupportedModelError(
             "no parameter and no input of the model needs a gradient, so there is no backward pass to plan: "
@@ -194,6 +200,7 @@ def _traced(
         loss=loss,
         plain_peak=done.plain_peak if plain is None else _plain_peak(plain, done),
         plain=plain,
+        capturable=able,
     )
 
 

@@ -21,6 +21,7 @@ from checkmate.framework import TracedStep
 from checkmate_torch.api.trace import options_for
 from checkmate_torch.capture.dynamo_capture import stopped
 from checkmate_torch.capture.fake_twins import fake_like, twin_of
+from checkmate_torch.ops.capturable import Capturable
 from checkmate_torch.ops.device import Target, for_target
 from checkmate_torch.optimizer.separable import copied, is_memoryless
 from checkmate_torch.optimizer.whole_step import StepGraph
@@ -47,11 +48,13 @@ class TracedTraining(TracedStep):
         step: PyTorch's graph of the step and its relation to ``graph``.
         source: the step, as it was passed.
         options: how it was traced.
+        capturable: whether it can be captured as one CUDA graph on its device.
     """
 
     step: StepGraph
     source: WholeStep
     options: Options
+    capturable: Capturable
 
 
 def trace_step(
@@ -89,10 +92,15 @@ def trace_step(
     of_step, others = split_settings(settings)
     step = WholeStep(model=model, loss_fn=loss_fn, optimizer=optimizer, **of_step)
     kind, done, _ = _traced(step, example_inputs, device, others)
-    if done.updates is None:
+    if done.updates is None or done.capturable is None:
         raise RuntimeError("a whole step was traced without its updates")
     return TracedTraining(
-        graph=done.graph, account=done.account, step=done.updates, source=step, options=kind.options
+        graph=done.graph,
+        account=done.account,
+        step=done.updates,
+        source=step,
+        options=kind.options,
+        capturable=done.capturable,
     )
 
 
@@ -154,7 +162,8 @@ def _traced(
 ) -> tuple[UnbrokenStep, PricedStep, Target | None]:
     """Trace the step; on fake tensors if the model has no memory or a device is named."""
     target = Target.parse(named)
-    options, updates = options_for(target, **settings), step.updates()
+    with for_target(target):
+        options, updates = options_for(target, **settings), step.updates()
     device = None if target is None else target.device
     mode: AbstractContextManager[object] = nullcontext()
     if device is not None or any(map(is_memoryless, step.model.parameters())):

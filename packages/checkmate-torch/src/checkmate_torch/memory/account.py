@@ -85,7 +85,7 @@ class ResidentBytes:
     def allocated(self) -> tuple[torch.device, int]:
         """The device of the step, and the bytes that the step has allocated there before it starts."""
         device = next((x.device for x in self.given.values() if x.dim()), _CPU)
-        later = (Kind.RESERVE, Kind.OPTIMIZER, Kind.LIBRARIES)
+        later = (Kind.RESERVE, Kind.OPTIMIZER, Kind.LIBRARIES, Kind.CUDA_GRAPH)
         besides = sum(size for kind, size in self.fixed.items() if kind not in later)
         real = (x for x in self.given.values() if not isinstance(x, FakeTensor))
         return device, besides + sum(map(allocated_bytes, real))

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from checkmate import CheckmateError, UnsupportedModelError
+from checkmate_torch.ops.device import cpu_represents_gpu
 from checkmate_torch.private import FakeTensor, unfaked
 
 __all__ = [
@@ -197,7 +198,7 @@ def _tried(
     twin = copied(optimizer, {id(p): _small(p) for p in _parameters(optimizer)})
     parameters, same, results = _parameters(twin), True, list[object]()
     known = set(map(id, parameters))
-    if any(map(is_memoryless, _parameters(optimizer))):
+    if cpu_represents_gpu() or any(map(is_memoryless, _parameters(optimizer))):
         twin = without_kernels(twin)
     for step, factor in enumerate(_GRADIENTS):
         _seed(optimizer, step)

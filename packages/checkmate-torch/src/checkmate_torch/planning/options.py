@@ -22,6 +22,7 @@ from checkmate_torch.optimizer.meta_step import optimizer_bytes
 from checkmate_torch.tracing.loss_bytes import LossBytes
 
 __all__ = [
+    "GraphChoice",
     "Lowering",
     "ModelSettings",
     "Options",
@@ -39,6 +40,8 @@ __all__ = [
 
 Lowering = Literal["eager", "inductor"]
 """How the ops of a schedule run; see :class:`TrainingSettings`."""
+GraphChoice = Literal["auto"] | bool
+"""Whether a step is captured as a CUDA graph; see :class:`PlanningStepSettings`."""
 Split = Literal["auto", False] | Mapping[str, int]
 """Whether ops may run in pieces; see :class:`ModelSettings`."""
 _log = logging.getLogger(__name__)
@@ -141,9 +144,13 @@ class PlanningStepSettings(StepSettings, Settings, total=False):
 
     Attributes:
         split: as in :class:`ModelSettings`.
+        cuda_graph: True = the step is one CUDA graph, captured inside the budget, or an error names what
+            forbids it. ``"auto"`` = where nothing forbids it and launching the ops takes longer than running
+            them. False (the default) = never.
     """
 
     split: Split
+    cuda_graph: GraphChoice
 
 
 class TrainingStepSettings(PlanningStepSettings, total=False):
@@ -184,6 +191,7 @@ class Options(CommonOptions):
         loss: the loss outside the model; None = unknown.
         split: as in :class:`ModelSettings`.
         read_masks: whether facts of masks are read; as in :class:`TrainingSettings`.
+        cuda_graph: as in :class:`PlanningStepSettings`.
     """
 
     optimizer_bytes: int = 0
@@ -196,6 +204,7 @@ class Options(CommonOptions):
     loss: Callable[[Any], Tensor] | None = None
     split: Split = "auto"
     read_masks: bool = True
+    cuda_graph: GraphChoice = False
     _spelled: ClassVar[Mapping[str, str]] = {"optimizer_bytes": "optimizer"}
 
     @property
@@ -219,6 +228,7 @@ class Options(CommonOptions):
         max_plans: int = 8,
         loss: Callable[[Any], Tensor] | None = None,
         split: Split = "auto",
+        cuda_graph: GraphChoice = False,
         **settings: Any,
     ) -> Self:
         """Read settings as users write them, so that a mistake shows before anything is traced.
@@ -235,6 +245,8 @@ class Options(CommonOptions):
             check_optimizer(optimizer)
         check_loss(loss)
         check_max_plans(max_plans)
+        if cuda_graph not in ("auto", True, False):
+            raise ValueError(f"cuda_graph is {cuda_graph!r}, must be True, False or 'auto'")
         if lowering not in get_args(Lowering):
             raise ValueError(f"no lowering {lowering!r}: there are {list(get_args(Lowering))}")
         return super(Options, cls).parse(  # explicit: a dataclass with slots is a new class
@@ -245,6 +257,7 @@ class Options(CommonOptions):
             max_plans=max_plans,
             loss=loss,
             split=_checked_split(split),
+            cuda_graph=cuda_graph,
             **settings,
         )
 

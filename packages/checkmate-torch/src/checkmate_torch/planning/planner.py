@@ -88,6 +88,8 @@ class Planner:
                 loss_guess=step.traced.loss_bytes if step.captured.loss is None else 0,
                 decision=step.decision,
                 divided=step.divided,
+                capturable=step.capturable,
+                in_graph=step.in_graph,
             )
         )
         shapes = ", ".join(str(tuple(x.shape)) for x in step.holdings.batch)

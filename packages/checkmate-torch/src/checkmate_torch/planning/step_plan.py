@@ -19,6 +19,7 @@ from checkmate.report import Account, HasPlans, Kind
 from checkmate.units import format_bytes
 from checkmate_torch.memory.account import module_of
 from checkmate_torch.memory.snapshot import Snapshot, predicted_snapshot
+from checkmate_torch.ops.capturable import Capturable
 from checkmate_torch.planning.divided import Divided
 from checkmate_torch.planning.nested_calls.calls import Decision
 from checkmate_torch.running.fusing import Fusion
@@ -48,6 +49,8 @@ class StepPlan:
         loss_guess: bytes that a rule of thumb charges for a loss outside of the model.
         decision: made together with the other calls of a step, if there are some.
         divided: what runs in pieces; None = nothing does.
+        capturable: whether it can be one CUDA graph; None = not asked.
+        in_graph: whether it is one.
     """
 
     traced: TracedGraph
@@ -58,6 +61,8 @@ class StepPlan:
     loss_guess: int = 0
     decision: Decision | None = None
     divided: Divided | None = None
+    capturable: Capturable | None = None
+    in_graph: bool = False
 
     @property
     def plain_bytes(self) -> int:
@@ -121,6 +126,10 @@ class StepPlan:
             guess: self.loss_guess > 0,
             f"{self.decision}; {_BETWEEN}": self.decision is not None and self.decision.n_calls > 1,
             str(self.fusion): self.fusion is not None,
+            "the step is captured as one CUDA graph": self.in_graph,
+            str(self.capturable): self.capturable is not None
+            and not self.in_graph
+            and self.capturable.on_gpu,
         }
         in_pieces = [] if self.divided is None else self.divided.in_words()
         return (*(remark for remark, holds in remarks.items() if holds), *in_pieces)

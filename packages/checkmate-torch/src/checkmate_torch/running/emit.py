@@ -21,6 +21,7 @@ from checkmate.framework import late_frees
 from checkmate_torch.ops.recompute_rules import as_copy
 from checkmate_torch.ops.sizes import is_symbol
 from checkmate_torch.private import SavedForBackwardsAOTOutput
+from checkmate_torch.running.cuda_graph import RandomPoints
 from checkmate_torch.running.fusing import FusedKernel
 from checkmate_torch.running.graph_writer import GraphWriter, ScheduledRun, Watch
 from checkmate_torch.tracing.traced_graph import TracedGraph
@@ -82,12 +83,14 @@ def emit_unbroken(
     schedule: Schedule,
     watch: Watch | None = None,
     kernels: Mapping[int, FusedKernel] | None = None,
+    points: RandomPoints | None = None,
 ) -> GraphModule:
     """The one graph that executes a valid schedule of a ``traced.graph`` without a boundary.
 
-    The graph returns the forward outputs. The arguments are the same as for :func:`emit`.
+    The graph returns the forward outputs. The arguments are the same as for :func:`emit`; with ``points``,
+    random states stay on their device, so that the graph can be captured.
     """
-    whole = GraphWriter(traced, schedule, watch, kernels)
+    whole = GraphWriter(traced, schedule, watch, kernels, points=points)
     for primal in traced.primals:
         whole.add_placeholder(primal)
     *runs, end = _runs(traced, schedule)

@@ -28,6 +28,7 @@ from checkmate_torch.ops.in_place import overwrites
 from checkmate_torch.ops.recompute_rules import as_copy, is_new_statistic, is_random, rng_state_like
 from checkmate_torch.ops.sizes import is_symbol
 from checkmate_torch.private import run_and_save_rng_state, run_with_rng_state, specialized
+from checkmate_torch.running.cuda_graph import RandomPoints
 from checkmate_torch.running.fusing import FusedKernel
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
@@ -87,8 +88,9 @@ class GraphWriter:
         watch: Watch | None,
         kernels: Mapping[int, FusedKernel] | None,
         before: GraphWriter | None = None,
+        points: RandomPoints | None = None,
     ) -> None:
-        self.traced, self.kernels = traced, kernels or {}
+        self.traced, self.kernels, self.points = traced, kernels or {}, points
         self.repeated = {op for op, runs in Counter(schedule.sequence.tolist()).items() if runs > 1}
         self.watch = _named(watch) if watch is not None else None
         self.graph = Graph()
@@ -237,7 +239,11 @@ class GraphWriter:
                 return self._call(call.target, *map_arg((call.args, call.kwargs), self._argument), node)
         target, given = as_copy(node) if op in self.done else (node.target, node.args)
         args, kwargs = map_arg((given, node.kwargs), self._argument)
-        if is_random(node) and op in self.repeated:
+        if is_random(node) and op in self.repeated and self.points is not None:
+            if op in self.done:
+                return self._call(self.points.further_run(op), (target, *args), kwargs, node)
+            self.graph.call_function(self.points.first_run(op))
+        elif is_random(node) and op in self.repeated:
             if op in self.states:
                 replay = (self.states[op], target, *args)
                 return self._call(run_with_rng_state, replay, kwargs, node)

@@ -17,6 +17,7 @@ from checkmate.units import format_bytes
 from checkmate_torch.distributed.wrappers import bucket_bytes
 from checkmate_torch.memory.account import ResidentBytes, named
 from checkmate_torch.memory.plain_step import plain_step_of_graph
+from checkmate_torch.ops.capturable import moves_to_host
 from checkmate_torch.ops.sizes import are_larger, planning_for_present, shown_inputs
 from checkmate_torch.planning.decide import LEAST_S, WORTH_A_HINT, budget_bytes, decide_step, least_memory
 from checkmate_torch.planning.fusing import Fusing
@@ -86,6 +87,7 @@ class SplitStep(Step):
             continues=continues,
             buffers=_buffers(gm, inputs) if continues else (),
             is_inside=n_outstanding() > 0,
+            on_host=moves_to_host(gm),
         )
 
     def _holdings(self, inputs: Sequence[object]) -> ResidentBytes:

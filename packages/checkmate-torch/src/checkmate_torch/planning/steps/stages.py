@@ -19,6 +19,7 @@ from checkmate.heuristics import PlainOrder
 from checkmate.report import Account
 from checkmate_torch.memory.account import ResidentBytes
 from checkmate_torch.memory.plain_step import PlainStep
+from checkmate_torch.ops.capturable import Capturable, Obstacle
 from checkmate_torch.optimizer.whole_step import StepGraph, without_late_reads
 from checkmate_torch.planning.decide import Whole
 from checkmate_torch.planning.divided import Divided
@@ -48,6 +49,7 @@ class Captured:
         continues: whether the graph ends at a graph break, so that others follow.
         buffers: the inputs, by number, that those may overwrite before the backward pass.
         is_inside: whether backward passes of earlier calls are due.
+        on_host: calls that put tensors on the CPU.
     """
 
     inputs: Sequence[object]
@@ -58,6 +60,7 @@ class Captured:
     continues: bool = False
     buffers: Sequence[int] = ()
     is_inside: bool = False
+    on_host: tuple[Obstacle, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,6 +81,8 @@ class PricedStep:
         decision: made for this graph together with the other calls of its step, if there is one.
         is_provisional: whether it is one of several calls of a step that are not all known yet.
         divided: what runs in pieces; None = nothing does.
+        capturable: whether it can be one CUDA graph; None = not asked.
+        in_graph: whether it is one.
     """
 
     captured: Captured
@@ -93,6 +98,8 @@ class PricedStep:
     decision: Decision | None = None
     is_provisional: bool = False
     divided: Divided | None = None
+    capturable: Capturable | None = None
+    in_graph: bool = False
 
     @property
     def graph(self) -> DFGraph:

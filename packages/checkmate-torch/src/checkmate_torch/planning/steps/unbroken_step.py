@@ -24,12 +24,14 @@ from checkmate_torch.capture.dynamo_capture import captured as captured_whole
 from checkmate_torch.distributed.wrappers import refuse_wrappers
 from checkmate_torch.memory.account import ResidentBytes, named
 from checkmate_torch.memory.plain_step import plain_step_of_graph
+from checkmate_torch.ops.capturable import Capturable, moves_to_host
 from checkmate_torch.ops.recompute_rules import is_new_statistic
-from checkmate_torch.ops.storages import allocated_bytes
+from checkmate_torch.ops.storages import allocated_bytes, storage_key
 from checkmate_torch.optimizer.meta_step import optimizer_bytes
 from checkmate_torch.optimizer.separable import UnsupportedOptimizerError
 from checkmate_torch.optimizer.updates import ParameterUpdate, Updates
-from checkmate_torch.optimizer.whole_step import join_loss, renamed, with_updates
+from checkmate_torch.optimizer.whole_step import StepGraph, join_loss, renamed, with_updates
+from checkmate_torch.planning.capturing import bytes_beside_graph, capturable_step
 from checkmate_torch.planning.decide import Whole, decide_step
 from checkmate_torch.planning.fusing import Fusing
 from checkmate_torch.planning.options import Options
@@ -37,12 +39,16 @@ from checkmate_torch.planning.planner import Planner
 from checkmate_torch.planning.step_plan import GivenSchedule
 from checkmate_torch.planning.steps.stages import Captured, PricedStep, Step
 from checkmate_torch.private import Boxed, Halves, Joint, mark_boxed, tree_map_only
+from checkmate_torch.running.cuda_graph import RandomPoints, graphed, host_side, recorder_on
 from checkmate_torch.running.emit import emit_unbroken
 from checkmate_torch.running.fusing import Fusion
 from checkmate_torch.tracing.joint_graph import trace_joint
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
 __all__ = ["UnbrokenStep", "WholeStep"]
+
+_LAUNCH_S = 10e-6
+"""Seconds in which the host launches an op: where ops take less, a step is as long as its launches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -160,6 +166,7 @@ class UnbrokenStep(Step):
             inputs=inputs,
             holdings=ResidentBytes.of(self.module, inputs, self.options.fixed),
             plain=plain_step_of_graph(gm, inputs, accumulates=accumulates) if self.given is None else None,
+            on_host=moves_to_host(gm),
         )
 
     def prepare(self, joint: Joint, captured: Captured) -> None:
@@ -192,6 +199,12 @@ class UnbrokenStep(Step):
             plain_peak = captured.plain.peak_beside(
                 bare.graph, bare.nodes, holdings.size, planned=plain_peak, update=step.workspace
             )
+        capturable, in_graph = self._in_graph(step, captured)
+        if in_graph:
+            size = bytes_beside_graph(step.traced, holdings.batch)
+            graph = replace(step.traced.graph, fixed_size=step.traced.graph.fixed_size + size)
+            step = replace(step, traced=replace(step.traced, graph=graph))
+            holdings = holdings.with_further(Kind.CUDA_GRAPH, size)
         return PricedStep(
             captured=captured,
             traced=step.traced,
@@ -200,6 +213,8 @@ class UnbrokenStep(Step):
             plain_peak=plain_peak,
             plain=plain,
             updates=step,
+            capturable=capturable,
+            in_graph=in_graph,
         )
 
     def decide(self, step: PricedStep, *, throw: bool = True) -> Solution:
@@ -224,9 +239,34 @@ class UnbrokenStep(Step):
         watch = None if self.given is None else self.given.watch
         kernels = None if fusion is None else fusion.kernels
         parameters = step.updates.parameters
+        points = RandomPoints(recorder_on(self.updates.device)) if step.in_graph else None
+        captured = _unchanged if points is None else self._captured(step, points)
         return Halves(
-            forward=emit_unbroken(step.traced, schedule, watch, kernels),
-            around_forward=lambda run: _guarded(run, parameters),
+            forward=emit_unbroken(step.traced, schedule, watch, kernels, points),
+            around_forward=lambda run: _guarded(captured(run), parameters),
+        )
+
+    def _in_graph(self, step: StepGraph, captured: Captured) -> tuple[Capturable, bool]:
+        """Whether the step can be one CUDA graph, and whether it is one."""
+        choice, graph = self.options.cuda_graph, step.traced.graph
+        capturable = capturable_step(step.traced, captured.on_host, self.updates)
+        if choice is True and not capturable:
+            raise UnsupportedModelError(f"{capturable}: change that, or say cuda_graph=False")
+        seconds = sum(op.cost for op in graph.ops)
+        launches = graph.cost_unit == "s" and seconds < graph.n_ops * _LAUNCH_S
+        return capturable, bool(capturable) and (choice is True or (choice == "auto" and launches))
+
+    def _captured(self, step: PricedStep, points: RandomPoints) -> Callable[[Boxed], Boxed]:
+        """How to capture the generated code of a step."""
+        owned, results = step.holdings.owned, enumerate(step.traced.forward_outputs)
+        inputs = [(k, x) for k, x in enumerate(step.captured.inputs) if isinstance(x, Tensor)]
+        optimizer = self.updates.optimizer
+        return partial(
+            graphed,
+            points=points,
+            static=frozenset(k for k, x in inputs if isinstance(x, nn.Parameter) or storage_key(x) in owned),
+            copied=frozenset(k for k, node in results if node in step.traced.copied_back),
+            reads=lambda: host_side([optimizer.param_groups, optimizer.state]),
         )
 
     def _profile(self, update: ParameterUpdate) -> OpProfile:
@@ -239,6 +279,10 @@ class UnbrokenStep(Step):
 
 def _parameters(captured: Captured) -> dict[int, nn.Parameter]:
     return {k: x for k, x in enumerate(captured.inputs) if isinstance(x, nn.Parameter)}
+
+
+def _unchanged(run: Boxed) -> Boxed:
+    return run
 
 
 def _guarded(run: Boxed, updated: Mapping[int, nn.Parameter]) -> Boxed:
