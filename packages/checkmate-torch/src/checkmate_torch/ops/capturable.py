@@ -29,8 +29,8 @@ _BY_NAME = {
     "checkmate_torch::bernoulli": "reads a probability that changes from step to step on the host",
     "checkmate_torch::dropout": "reads a probability that changes from step to step on the host",
     "checkmate_torch::dropout_backward": "reads a probability that changes from step to step on the host",
-    "checkmate_torch::recurrent": "reads the random state on the host",
-    "checkmate_torch::recurrent_backward": "reads the random state on the host",
+    "checkmate_torch::recurrent": "runs autograd of its own inside, which was not tried in a graph",
+    "checkmate_torch::recurrent_backward": "runs autograd of its own inside, which was not tried in a graph",
 }
 _BY_TAG = {
     torch.Tag.data_dependent_output: _ON_HOST,
@@ -140,8 +140,9 @@ def _why_op(node: Node, op: OpOverload) -> str | None:
     name = _name(op)
     if name in _GROUPED and _capability(node) < _GROUPED_FROM:
         return "reads its offsets on the host below compute capability 10.0"
-    if name in _INDEXING and any(x.dtype in (torch.bool, torch.uint8) for x in shown_by(*_indices(node))):
-        return "counts the entries of a mask on the host: use torch.where or masked_fill"
+    if name in _INDEXING:
+        masked = any(x.dtype in (torch.bool, torch.uint8) for x in shown_by(*_indices(node)))
+        return "counts the entries of a mask on the host: use torch.where" if masked else _on_cpu(node)
     known = _BY_NAME.get(name) or next((why for tag, why in _BY_TAG.items() if tag in op.tags), None)
     return known or _on_cpu(node)
 
