@@ -1,6 +1,7 @@
 """Networks of transformers and timm at their published sizes on a GPU: docs/results/torch-gpu.md.
 
-    python benchmarks/torch_gpu.py    # about a minute for each network; results in benchmarks/results
+    python benchmarks/torch_gpu.py            # about a minute for each network; results in benchmarks/results
+    python benchmarks/torch_gpu.py --quick    # no results compared; whole steps with and without a CUDA graph
 
 It needs a GPU, transformers and timm. The same command resumes an interrupted run. Other options are those of
 ``evaluate.py``.

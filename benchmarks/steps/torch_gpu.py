@@ -27,8 +27,9 @@ def measure(task: Row) -> Row:
 
     Args:
         task: ``network``, ``device``, ``ways``: ``own`` for the library's checkpoints, or an entry point and
-            a budget, as ``enable 70%``; ``bits``: whether results are compared; ``cost_model``,
-            ``time_limit`` of the solver and ``spend_s`` for timing a way, in seconds.
+            a budget, as ``enable 70%``, and ``graph`` for a step as one CUDA graph; ``bits``: whether results
+            are compared; ``cost_model``, ``time_limit`` of the solver and ``spend_s`` for timing a way, in
+            seconds.
     """
     setup = setup_on(torch.device(task["device"]))
     steps = _Steps(task, setup)
@@ -65,8 +66,10 @@ class _Steps:
             found = self._measured(loop, loop.train())
             self._own_peak = found["peak"]
             return found
-        entry, budget = way.split()
+        entry, budget, *graph = way.split()
         settings = {"cost_model": self.task["cost_model"], "time_limit": self.task["time_limit"]}
+        if graph:
+            settings["cuda_graph"] = True
         loop.plan(entry, self._budget(budget), **settings)
         start = time.perf_counter()
         outcome = loop.train()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from evaluation.results import Results, Row
 from evaluation.torch_gpu import EXPERIMENT
 
@@ -38,6 +40,15 @@ def test_the_table_has_a_line_for_each_way() -> None:
     assert "- B: RuntimeError: why" in said
 
 
+def test_a_quick_run_compares_steps_with_and_without_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    quick, whole = EXPERIMENT.tasks(True), EXPERIMENT.tasks(False)
+    assert len(quick) == len(whole)
+    for task in quick:
+        assert {"compile_step 60%", "compile_step 60% graph"} <= {*task["ways"]}
+        assert not task["bits"]
+
+
 TINY = """
 import json
 from steps import torch_gpu
@@ -45,7 +56,7 @@ from zoo.torch_sizes import NETWORKS, language
 
 sizes = {"n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": 30000}
 NETWORKS["tiny"] = language("AutoModelForCausalLM", "gpt2", 2, 64, **sizes)
-ways = ["own", "enable 97%", "compile_step least", "enable 1%"]
+ways = ["own", "enable 97%", "compile_step least", "enable 1%", "compile_step 97% graph"]
 settings = {"cost_model": "flops", "time_limit": 2, "spend_s": 0.01, "bits": True}
 print(json.dumps(torch_gpu.measure({"network": "tiny", "device": "cpu", "ways": ways} | settings)))
 """
@@ -57,4 +68,5 @@ def test_each_way_is_measured_and_what_fails_is_a_row(printed) -> None:
         assert found[way]["live"] <= found[way]["budget"] < found["plain"]["peak"]
     assert found["own"]["difference"] == 0
     assert found["enable 97%"]["over_aot_eager"] == 0
+    assert "runs on a CPU" in found["compile_step 97% graph"]["failed"]
     assert found["enable 1%"]["failed"].startswith("InfeasibleBudgetError")
