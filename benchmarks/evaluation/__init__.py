@@ -21,6 +21,7 @@ from evaluation import (
     executions,
     first_step,
     fused,
+    host_time,
     integrality,
     keras_world,
     largest_batch,
@@ -74,6 +75,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         *torch_details.EXPERIMENTS,
         torch_fit.EXPERIMENT,
         torch_gpu.EXPERIMENT,
+        host_time.EXPERIMENT,
         *torch_world.EXPERIMENTS,
     )
 }

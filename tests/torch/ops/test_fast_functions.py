@@ -67,13 +67,21 @@ def test_a_direct_call_gives_the_bits_of_its_op(call: Call) -> None:
     function: Any = fastest(call.op)
     assert function is not call.op
     results = []
-    for run in (call.op, function):
-        args = [a.clone() if isinstance(a, Tensor) else a for a in call.args]
+    for run, given in ((call.op, call.args), (function, call.args), fastest_call(call.op, call.args)):
+        args = [a.clone() if isinstance(a, Tensor) else a for a in given]
         result = run(*args, **call.kwargs)
         results.append(result if isinstance(result, tuple) else (result,))
-    for one, other in zip(*results, strict=True):
-        assert (one.dtype, one.stride()) == (other.dtype, other.stride())
-        assert torch.equal(one, other)
+    for one, *others in zip(*results, strict=True):
+        for other in others:
+            assert (one.dtype, one.stride()) == (other.dtype, other.stride())
+            assert torch.equal(one, other)
+
+
+def test_sizes_are_given_one_by_one_where_there_are_any() -> None:
+    assert fastest_call(aten.view.default, (X, [3, -1])) == (Tensor.view, (X, 3, -1))
+    assert fastest_call(aten.view.default, (X, [])) == (Tensor.view, (X, []))
+    assert fastest_call(aten.view.dtype, (X, torch.int32)) == (Tensor.view, (X, torch.int32))
+    assert fastest_call(aten.sum.dim_IntList, (X, [0])) == (torch.sum, (X, [0]))
 
 
 @pytest.mark.parametrize("op", [aten.mm.out, aten.convolution_backward.default, torch.relu])

@@ -8,16 +8,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 import torch
 from torch import Tensor
-from torch.fx.node import Target
+from torch.fx.node import Argument, Target
 
 from checkmate_torch.private import OpOverload
 
-__all__ = ["fastest"]
+__all__ = ["fastest", "fastest_call"]
 
 _aten = torch.ops.aten
 _OF_TORCH = (
@@ -25,12 +25,21 @@ _OF_TORCH = (
     *("mm", "mul", "native_group_norm", "native_layer_norm", "neg", "permute", "pow", "relu", "rsqrt"),
     *("select", "sigmoid", "squeeze", "sub", "sum", "t", "tanh", "transpose", "unsqueeze", "where"),
 )
+_TAKE_SIZES = frozenset({Tensor.view, Tensor.expand})
 _OF_TENSOR = ("add_", "div_", "expand", "mul_", "sub_", "view")
 
 
 def fastest(target: Target) -> Target:
     """The fastest callable with the same bits as this op; unknown targets are returned unchanged."""
     return _replacements().get(target, target) if isinstance(target, OpOverload) else target
+
+
+def fastest_call(target: Target, args: Sequence[Argument]) -> tuple[Target, tuple[Argument, ...]]:
+    """A call with the fastest function; where it may take sizes one by one, that is faster than in a list."""
+    function, (first, *rest) = fastest(target), args or [None]
+    if function in _TAKE_SIZES and len(rest) == 1 and isinstance(rest[0], list | tuple) and rest[0]:
+        return function, (first, *rest[0])
+    return function, tuple(args)
 
 
 @cache

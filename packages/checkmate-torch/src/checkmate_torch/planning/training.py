@@ -32,6 +32,7 @@ from checkmate_torch.private import (
     in_place,
     is_captured,
     is_transformed,
+    parameters_of,
     plain_call,
     unplanned_call,
 )
@@ -223,7 +224,7 @@ class PlannedTraining(Viewable):
 
     def _ignore_gradients(self, model: nn.Module, error: InfeasibleBudgetError) -> bool:
         """Let calls that find gradients follow the plans of those that find none, if there are any."""
-        if not (self._session.plans and self._session.held_gradients(model.parameters())):
+        if not (self._session.plans and self._session.held_gradients(parameters_of(model))):
             return False
         self._session.ignore_gradients(error)
         return True
@@ -236,7 +237,7 @@ class PlannedTraining(Viewable):
         """
         if self._session.is_outdated():
             self._plan_again(self.options)
-        held = self._session.held_gradients(model.parameters())
+        held = self._session.held_gradients(parameters_of(model))
         trained = tuple(p.requires_grad for p in model.parameters()) if OVERLOOKS_FREEZING else ()
         apart = held > 0 and (
             (True, trained) in self._runs or not self._session.charge(Kind.EARLIER_GRADIENTS, held)

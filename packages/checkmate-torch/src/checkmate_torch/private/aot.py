@@ -40,6 +40,7 @@ __all__ = [
     "PlainAOTInput",
     "SavedForBackwardsAOTOutput",
     "TangentAOTInput",
+    "below_autograd",
     "compile_joint",
     "compile_with_inductor",
     "mark_boxed",
@@ -272,6 +273,22 @@ def mark_boxed(call: Boxed) -> Boxed:
     """Mark a callable for AOTAutograd as one that takes its arguments in one list and empties it."""
     call._boxed_call = True  # type: ignore[attr-defined]
     return call
+
+
+def below_autograd(run: Boxed) -> Boxed:
+    """Generated code that skips the layers which record ops for autograd: views take half of the time.
+
+    Its ops must write to no tensor of the user's, whose version would not change.
+    """
+    keys = torch._C.DispatchKeySet(DispatchKey.AutogradFunctionality)
+    for key in (DispatchKey.ADInplaceOrView, DispatchKey.AutogradOther):
+        keys = keys.add(key)
+
+    def skipping(args: list[object]) -> object:
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return run(args)
+
+    return mark_boxed(skipping)
 
 
 def boxed_code(gm: GraphModule) -> Boxed:

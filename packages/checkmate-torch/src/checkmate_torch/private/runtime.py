@@ -30,6 +30,7 @@ __all__ = [
     "is_mutable",
     "is_sole_gradient",
     "is_transformed",
+    "parameters_of",
     "registries",
     "run_and_save_rng_state",
     "run_checkpoint",
@@ -160,6 +161,17 @@ def active_ddp() -> DistributedDataParallel | None:
 def store_of(group: dist.ProcessGroup | None) -> Any:
     """The key-value store through which the ranks of a group found each other; None = the default group."""
     return dist.distributed_c10d._get_process_group_store(group or dist.distributed_c10d._get_default_group())
+
+
+def parameters_of(module: nn.Module) -> Iterator[nn.Parameter]:
+    """As ``module.parameters()``, in another order and in less time: it runs at each call."""
+    parts, seen = [module], {module}
+    for part in parts:  # which grows meanwhile
+        inside = [x for x in part._modules.values() if x is not None and x not in seen]
+        seen.update(inside)
+        parts += inside
+    found = {id(x): x for part in parts for x in part._parameters.values() if x is not None}
+    yield from found.values()
 
 
 def registries(module: nn.Module) -> dict[str, object]:

@@ -23,7 +23,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import Argument, Target, map_arg
 
 from checkmate import Schedule
-from checkmate_torch.ops.fast_functions import fastest
+from checkmate_torch.ops.fast_functions import fastest_call
 from checkmate_torch.ops.in_place import overwrites
 from checkmate_torch.ops.recompute_rules import as_copy, is_new_statistic, is_random, rng_state_like
 from checkmate_torch.ops.sizes import is_symbol
@@ -254,7 +254,8 @@ class GraphWriter:
         return self._call(target, args, kwargs, node)
 
     def _call(self, target: Target, args: object, kwargs: object, node: Node) -> Node:
-        made = self.graph.call_function(fastest(target), args, kwargs)  # type: ignore[arg-type]
+        function, given = fastest_call(target, args)  # type: ignore[arg-type]
+        made = self.graph.call_function(function, given, kwargs)  # type: ignore[arg-type]
         return self._with_meta(made, node)
 
     def _item(self, run: Node, k: object, item: Node) -> Node:

@@ -235,29 +235,27 @@ class NestedCalls:
             setattr(known, name, getattr(call, name))
         return known
 
-    def noting(self, call: PlannedCall, run: Boxed, n_outputs: int) -> Boxed:
-        """The forward pass of a call, which remembers the tensors that it keeps for backward.
+    def noting(self, call: PlannedCall, run: Boxed, outputs: Sequence[int], first_kept: int) -> Boxed:
+        """The forward pass of a call, which remembers its outputs, and whether its backward pass is due.
 
         Args:
             call: the call.
             run: its forward pass.
-            n_outputs: number of its results that the caller gets; the others are kept.
+            outputs: the numbers of the results that the caller may give to another call.
+            first_kept: the number of the first result that is kept for backward.
         """
-        kept: list[int] | None = None
+        last_kept: Sequence[int] | None = None
         pending = self.pending
 
         def noted(args: list[object]) -> object:
-            nonlocal kept
+            nonlocal last_kept
             started = _process.start(call, args)
             pending[call.number] = pending.get(call.number, 0) + 1
-            held = _storages(args) if kept is None else {}
+            held = _storages(args) if last_kept is None else {}
             results = cast("Sequence[object]", run(args))
-            if kept is None:
-                held |= _storages(results[:n_outputs])
-                kept = [
-                    k for k in range(n_outputs, len(results)) if _storages([results[k]]).keys() - held.keys()
-                ]
-            _process.end(started, results[:n_outputs], [results[k] for k in kept])
+            if last_kept is None:
+                last_kept = _last_apart(results, first_kept, held)
+            _process.end(started, [results[k] for k in outputs], [results[k] for k in last_kept])
             return results
 
         return mark_boxed(noted)
@@ -305,7 +303,7 @@ def n_outstanding() -> int:
 
 
 class _Run:
-    """One run of a call: the tensors that its forward pass returns and keeps, held weakly."""
+    """One run of a call: the tensors that its forward pass returns, and the last it keeps, held weakly."""
 
     def __init__(self, call: PlannedCall, inputs: Sequence[object]) -> None:
         self.call = call
@@ -313,12 +311,12 @@ class _Run:
         self.batch = {key: s.nbytes() for key, s in _storages(inputs[k] for k in call.batch).items()}
         self.made: Set[int] = frozenset()
         self.outputs: list[WeakStorage] = []
-        self.kept: list[WeakStorage] = []
+        self.last_kept: list[WeakStorage] = []  # at most one
         self.is_inner = False
 
     def is_due(self) -> bool:
         """Whether it still keeps tensors for its backward pass."""
-        return any(not storage.is_gone() for storage in self.kept)
+        return any(not storage.is_gone() for storage in self.last_kept)
 
     def live_outputs(self) -> set[int]:
         """The storages of its outputs that still exist."""
@@ -366,12 +364,12 @@ class _Process:
         self.chains.append([*outer, run])
         return run
 
-    def end(self, run: _Run, outputs: Iterable[object], kept: Sequence[object]) -> None:
-        """Note what the forward pass of a call returns, and what it keeps for its backward pass."""
-        run.outputs, run.kept = _weakly(outputs), _weakly(kept)
+    def end(self, run: _Run, outputs: Iterable[object], last_kept: Sequence[object]) -> None:
+        """Note what the forward pass of a call returns, and the last that it keeps for its backward pass."""
+        run.outputs, run.last_kept = _weakly(outputs), _weakly(last_kept)
         run.made = {storage.key for storage in run.outputs}
         self.runs.append(run)
-        if kept:
+        if last_kept:
             self.due.append(run)
 
     def finish_step(self) -> None:
@@ -408,6 +406,16 @@ class _Process:
 
 
 _process = _Process()
+
+
+def _last_apart(results: Sequence[object], first_kept: int, held: Mapping[int, object]) -> list[int]:
+    """The number of the last result that only the backward pass keeps, which it reads last; none if none is.
+
+    ``held``: the storages of the inputs.
+    """
+    others = held.keys() | _storages(results[:first_kept]).keys()
+    kept = [k for k in range(first_kept, len(results)) if _storages([results[k]]).keys() - others]
+    return kept[-1:]
 
 
 def _weakly(values: Iterable[object]) -> list[WeakStorage]:

@@ -29,7 +29,7 @@ from checkmate_torch.planning.nested_calls.calls import (
 from checkmate_torch.planning.nested_calls.changing_sizes import ChangingSizes
 from checkmate_torch.planning.retain_graph import decide_for_repeats
 from checkmate_torch.planning.steps.stages import Captured, PricedStep, Step
-from checkmate_torch.private import Halves, Joint, graph_break, inputs_of_modules
+from checkmate_torch.private import Halves, Joint, below_autograd, graph_break, inputs_of_modules
 from checkmate_torch.running.absent_gradients import without_absent
 from checkmate_torch.running.emit import emit
 from checkmate_torch.running.fusing import Fusion
@@ -214,13 +214,14 @@ class SplitStep(Step):
         if self.given is not None:
             return Halves(forward=forward, backward=backward, without=without)
         call = self.calls.noted(self._planned_call(step, schedule), step.known)
-        n_outputs = len(step.traced.forward_outputs)
+        results = step.traced.forward_outputs
+        outputs = [k for k, node in enumerate(results) if node not in step.traced.copied_back]
         return Halves(
             forward=forward,
             backward=backward,
             without=without,
-            around_forward=lambda run: self.calls.noting(call, run, n_outputs),
-            around_backward=lambda run: self.calls.noting_backward(call, run),
+            around_forward=lambda run: self.calls.noting(call, below_autograd(run), outputs, len(results)),
+            around_backward=lambda run: self.calls.noting_backward(call, below_autograd(run)),
         )
 
     def _planned_call(self, step: PricedStep, schedule: Schedule) -> PlannedCall:
