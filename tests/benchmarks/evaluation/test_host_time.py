@@ -26,6 +26,6 @@ def test_each_way_has_its_mean_and_a_failure_is_named() -> None:
 @pytest.mark.parametrize("way", ["enable", "compile_step"])
 def test_a_planned_step_is_timed_beside_a_plain_one(printed, way: str) -> None:
     task = {"network": "U-Net", "way": way, "pairs": 2}
-    found = printed(f"import json; from steps import torch_host; print(json.dumps(torch_host.measure({task})))")
+    found = printed(f"import json; from steps.torch_host import measure; print(json.dumps(measure({task})))")
     assert found["ratio"] > 0
     assert found["ops"] > 100

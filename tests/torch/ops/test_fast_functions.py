@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from checkmate_torch.ops.fast_functions import dropout, dropout_backward, fastest
+from checkmate_torch.ops.fast_functions import dropout, dropout_backward, fastest, fastest_call
 
 aten = torch.ops.aten
 PROBABILITIES = (0.0, 0.1, 0.3, 0.5, 0.123, 0.9999, 1.0)
