@@ -93,7 +93,7 @@ def markdown(results: Results, *, framework: str) -> str:
         )
         failures: dict[str, list[str]] = {}
         for row in rows:
-            if why := row.error or row["failed"]:
+            if why := row.failure:
                 failures.setdefault(why, []).append(f"{row['method']} {_share(row)}".strip())
         parts += [f"- {', '.join(which)}: `{why}`" for why, which in failures.items()]
     return "\n\n".join(parts)
@@ -156,7 +156,7 @@ def _summary(results: Results, framework: str) -> str:
 
 def _line(row: Row, plain: int) -> list[str]:
     share = _share(row)
-    if row.error or row["failed"]:
+    if row.failure:
         return [row["method"], share, *["failed", *["–"] * (len(_COLUMNS) - 1)]]
     return [
         row["method"],

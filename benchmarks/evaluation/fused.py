@@ -62,7 +62,7 @@ def markdown(results: Results) -> str:
     for network in results.distinct("network"):
         rows = sorted(results.where(network=network), key=_order)
         parts.append(f"**{network}**\n\n{table(head, [_line(row) for row in rows])}")
-        parts += [f"- {_way(row)}: `{why}`" for row in rows if (why := row.error or row["failed"])]
+        parts += [f"- {_way(row)}: `{why}`" for row in rows if (why := row.failure)]
     return "\n\n".join(parts)
 
 
@@ -99,7 +99,7 @@ def _pairs(results: Results) -> list[tuple[Row, Row]]:
 
 
 def _line(row: Row) -> list[str]:
-    if row.error or row["failed"]:
+    if row.failure:
         return [_way(row), "", "", "", "", "", "failed", "", ""]
     return [
         _way(row),

@@ -32,12 +32,12 @@ def markdown(results: Results) -> str:
     """The mean of each way, and a line for each network."""
     parts = []
     for way in results.distinct("way"):
-        rows = [row for row in results.where(way=way) if not (row.error or row["failed"])]
+        rows = [row for row in results.where(way=way) if not row.failure]
         mean = statistics.fmean(row["ratio"] for row in rows)
         head = ("network", "plain ms", "planned ms", "planned / plain", "ops", "µs for each op")
         said = f"**`{way}`**: {mean:.2f} of plain PyTorch's time on average of {len(rows)} networks."
         parts += [said, table(head, list(map(_line, rows)))]
-    failures = [f"- {row['network']}: {row.error or row['failed']}" for row in results.rows if _failed(row)]
+    failures = [f"- {row['network']}: {row.failure}" for row in results.rows if row.failure]
     return "\n\n".join([*parts, *(["\n".join(failures)] if failures else [])])
 
 
@@ -50,10 +50,6 @@ def _line(row: Row) -> Sequence[str]:
         f"{row['ops']:,}",
         f"{1e6 * row['step_s'] / row['ops']:.1f}",
     )
-
-
-def _failed(row: Row) -> bool:
-    return bool(row.error or row["failed"])
 
 
 EXPERIMENT = Experiment(

@@ -101,7 +101,7 @@ def _beside_remat(rows: Sequence[Row]) -> tuple[int, int]:
 
 
 def _ways(row: Row) -> Sequence[Mapping[str, Any]]:
-    return row["ways"] or [{"way": "stock", "failed": row.error or row["failed"] or ""}]
+    return row["ways"] or [{"way": "stock", "failed": row.failure}]
 
 
 def _lines(row: Row) -> Iterator[Sequence[str]]:

@@ -33,6 +33,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """A field of the answer or else of the question; None where neither has it."""
         return self.result.get(name, self.task.get(name))
 
+    @property
+    def failure(self) -> str:
+        """The reason why there is no answer, or the answer of a method that failed; else empty."""
+        return self.error or self.result.get("failed") or ""
+
 
 class Results(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="checkmate.evaluation"):
     """A results file.

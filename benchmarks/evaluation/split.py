@@ -64,7 +64,7 @@ def markdown(results: Results) -> str:
             "gradients",
         )
         parts += [_peers_in_words(peers), table(columns, [_peer_line(row) for row in peers])]
-    failed = [f"- {row['network']}, {_way(row)}: {why}" for row in results.rows if (why := _failure(row))]
+    failed = [f"- {row['network']}, {_way(row)}: {why}" for row in results.rows if (why := row.failure)]
     return "\n\n".join([*parts, *(["\n".join(failed)] if failed else [])])
 
 
@@ -117,7 +117,7 @@ def _summary(ours: Sequence[Row]) -> str:
         f"{_MOST_EXTRA:+.0%})."
         for method, extra in at_aim.items()
     ]
-    if impossible := [row for row in ours if not row["peak"] and not row.error and not row["failed"]]:
+    if impossible := [row for row in ours if not row["peak"] and not row.failure]:
         names = ", ".join(f"{row['network']} at {row['share']:.0%}" for row in impossible)
         said.append(f"No schedule was found for {names}.")
     return " ".join(said)
@@ -174,10 +174,6 @@ def _exactness(error: float) -> str:
 def _pieces(row: Row) -> str:
     counts: Any = row["pieces"]
     return ", ".join(str(n) for n in sorted(set(counts), reverse=True)) or "–"
-
-
-def _failure(row: Row) -> str:
-    return str(row.error or row["failed"] or "")
 
 
 def _way(row: Row) -> str:

@@ -64,11 +64,7 @@ def markdown(results: Results) -> str:
     tried = [(row, counted[row["model"]]) for row in rows if row["way"] == "step" and row["model"] in counted]
     lines = [line for row in rows for line in _lines(row, shares)]
     parts = [_summary(rows, tried), table(head, lines), *(_counted(*pair) for pair in tried)]
-    failed = [
-        f"- {row['model']}, {row['way']}: {why}"
-        for row in results.rows
-        if (why := row.error or row["failed"])
-    ]
+    failed = [f"- {row['model']}, {row['way']}: {why}" for row in results.rows if (why := row.failure)]
     return "\n\n".join([*parts, *(["\n".join(failed)] if failed else [])])
 
 

@@ -58,13 +58,13 @@ def markdown(results: Results) -> str:
         *("model", "optimizer", "predicted MiB", "measured", "off", "with workspaces"),
         *("least MiB", "of plain", "trained within it"),
     )
-    failures = [f"- {_name(row)}: {row.error or row['failed']}" for row in results.rows if _failed(row)]
-    lines = [_line(row) for row in results.rows if not _failed(row)]
+    failures = [f"- {_name(row)}: {row.failure}" for row in results.rows if row.failure]
+    lines = [_line(row) for row in results.rows if not row.failure]
     return "\n\n".join([_summary(results), table(head, lines), *(["\n".join(failures)] if failures else [])])
 
 
 def _summary(results: Results) -> str:
-    rows = [row for row in results.rows if not _failed(row)]
+    rows = [row for row in results.rows if not row.failure]
     plain = [abs(_off(row, "predicted")) for row in rows]
     full = [abs(_off(row, "with_workspaces")) for row in rows]
     adapted = [off for row, off in zip(rows, full, strict=True) if row["lora"]]
@@ -107,10 +107,6 @@ def _off(row: Row, name: str) -> float:
 
 def _name(row: Row) -> str:
     return f"{row['network']}, LoRA" if row["lora"] else str(row["network"])
-
-
-def _failed(row: Row) -> bool:
-    return bool(row.error or row["failed"])
 
 
 def _mib(size: int) -> str:

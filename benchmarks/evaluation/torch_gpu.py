@@ -49,8 +49,8 @@ def measure(task: Task) -> Mapping[str, Any]:
 def markdown(results: Results) -> str:
     """A line for each network and way."""
     head = ("network", "way", "peak GiB", "of plain", "over budget MiB", "recomputed", "results", "step ms")
-    failures = [f"- {row['network']}: {row.error or row['failed']}" for row in results.rows if _failed(row)]
-    lines = [line for row in results.rows if not _failed(row) for line in _lines(row)]
+    failures = [f"- {row['network']}: {row.failure}" for row in results.rows if row.failure]
+    lines = [line for row in results.rows if not row.failure for line in _lines(row)]
     return "\n\n".join([table(head, lines), *(["\n".join(failures)] if failures else [])])
 
 
@@ -88,10 +88,6 @@ def _bits(found: Mapping[str, Any]) -> str:
     if over_traced <= noise:
         return "near aot_eager"
     return f"another {found['of'].rpartition('.')[2]}" if math.isinf(far) else f"{far:.0e}"
-
-
-def _failed(row: Row) -> bool:
-    return bool(row.error or row["failed"])
 
 
 EXPERIMENT = Experiment(

@@ -75,7 +75,7 @@ def world_markdown(results: Results) -> str:
     columns = len(head) - (not timed)
     said = [_world_summary(results), table(head[:columns], [line[:columns] for line in lines])]
     failures = [
-        f"- {row['network']}, {_way(row)}: {_said(why)}" for row in results.rows if (why := _failed(row))
+        f"- {row['network']}, {_way(row)}: {_said(why)}" for row in results.rows if (why := row.failure)
     ]
     return "\n\n".join([*said, *(["\n".join(failures)] if failures else [])])
 
@@ -106,7 +106,7 @@ def varies_markdown(results: Results) -> str:
 
 
 def _varies_line(row: Row) -> list[str]:
-    if why := _failed(row):
+    if why := row.failure:
         return [row["habit"], *["–"] * 7, f"no: {_said(why)}"]
     plain, bounds = row["plain"], row["bounds"]
     worst = max(peak / bound for peak, bound in zip(row["peaks"][1:], bounds[1:], strict=True))
@@ -161,8 +161,8 @@ def _answer(row: Row, door: str) -> str:
 
 
 def _world_line(row: Row) -> list[str]:
-    if _failed(row):
-        said = "infeasible" if "InfeasibleBudgetError" in _failed(row) else "failed"
+    if row.failure:
+        said = "infeasible" if "InfeasibleBudgetError" in row.failure else "failed"
         return [row["network"], _way(row), "–", "–", "–", "–", said, "–", "–"]
     return [
         row["network"],
@@ -207,10 +207,6 @@ def _bits(row: Row) -> str:
     if not row["over_aot_eager"]:
         return f"aot_eager's ({row['difference']:.0e})"
     return f"{row['difference']:.0e} ({row['over_aot_eager']:.0e})"
-
-
-def _failed(row: Row) -> str:
-    return row.error or row["failed"] or ""
 
 
 def _said(message: str) -> str:

@@ -1,6 +1,6 @@
 """Networks of transformers at their published depth, so narrow that kernels take next to nothing.
 
-What is left of a step's time is the host's: Python, autograd and the launches of kernels. No dropout.
+A step takes as long as the host runs Python and autograd, and launches kernels. There is no dropout.
 """
 
 from __future__ import annotations
