@@ -63,27 +63,28 @@ def _no_packed_sequences(position_ids: Tensor) -> None:
     """The mask of packed sequences for rows that are one sequence each."""
 
 
-_ANSWERS: Mapping[str, tuple[str, Callable[[Tensor], Tensor], set[str], str, Callable[..., Any]]] = {
-    "_ignore_causal_mask_sdpa": (
-        "padding_mask",
-        masks_nothing,
-        {*_SAME, "view", "reshape", "bool", "getitem"},
-        "ones",
-        _needs_no_causal_mask,
+_OF_PADDING = frozenset({*_SAME, "view", "reshape", "bool", "getitem"})
+_ANSWERS: Mapping[str, Answer] = {
+    "_ignore_causal_mask_sdpa": Answer(
+        argument="padding_mask",
+        holds=masks_nothing,
+        kept_by=_OF_PADDING,
+        made_by="ones",
+        instead=_needs_no_causal_mask,
     ),
-    "_ignore_bidirectional_mask_sdpa": (
-        "padding_mask",
-        masks_nothing,
-        {*_SAME, "view", "reshape", "bool", "getitem"},
-        "ones",
-        _needs_no_mask,
+    "_ignore_bidirectional_mask_sdpa": Answer(
+        argument="padding_mask",
+        holds=masks_nothing,
+        kept_by=_OF_PADDING,
+        made_by="ones",
+        instead=_needs_no_mask,
     ),
-    "find_packed_sequence_indices": (
-        "position_ids",
-        is_one_sequence,
-        {*_SAME, "add"},
-        "arange",
-        _no_packed_sequences,
+    "find_packed_sequence_indices": Answer(
+        argument="position_ids",
+        holds=is_one_sequence,
+        kept_by=frozenset({*_SAME, "add"}),
+        made_by="arange",
+        instead=_no_packed_sequences,
     ),
 }
 
@@ -97,13 +98,13 @@ def answers_of_transformers() -> Answers:
 @cache
 def _answers_in(module: Any) -> Answers:
     found: dict[Callable[..., object], Answer] = {}
-    for name, (argument, holds, kept_by, made_by, instead) in _ANSWERS.items():
-        function = getattr(module, name, None)
-        if function is None or list(signature(function).parameters) != list(signature(instead).parameters):
+    for name, answer in _ANSWERS.items():
+        function, known = getattr(module, name, None), list(signature(answer.instead).parameters)
+        if function is None or list(signature(function).parameters) != known:
             _log.warning(
                 "this release of transformers decides elsewhere whether an attention mask is needed: planned "
                 "models are right, but make masks that mask nothing, which takes time and memory"
             )
             return {}
-        found[function] = Answer(argument, holds, frozenset(kept_by), made_by, instead)
+        found[function] = answer
     return found

@@ -112,6 +112,7 @@ def captured(
     max_plans: int = 1,
     dynamic: bool | None = False,
     in_pieces: bool = False,
+    read_masks: bool = True,
     label: str = "",
 ) -> Callable[..., object]:
     """Capture a function as one graph for each kind of inputs.
@@ -120,8 +121,9 @@ def captured(
     graphs, and Python code between them), :class:`TooManyPlansError` if it meets more than ``max_plans``
     kinds of inputs, and any of Checkmate's errors that ``backend`` raises. Where an op fails, the code runs
     as it is, to raise its own error. ``dynamic`` means the same as in :func:`torch.compile`; captures with
-    the same ``label`` share what is known of changing sizes. The callable holds ``function`` and
-    ``backend``, and the compiled graphs are dropped with it; Dynamo alone would keep all of that for ever.
+    the same ``label`` share what is known of changing sizes. With ``read_masks``, facts of masks are read
+    from real ones. The callable holds ``function`` and ``backend``, and the compiled graphs are dropped with
+    it; Dynamo alone would keep all of that for ever.
     """
     errors = capture_errors()
     methods = vars(logging.Logger).items()  # libraries add some that log a message once
@@ -134,7 +136,7 @@ def captured(
         dropped={log for name, log in methods if name.removesuffix("_once") in _LEVELS},
         in_pieces=in_pieces,
         unknown=OF_CHANGING_NUMBERS,
-        answered=answers_of_transformers if getattr(backend.options, "read_masks", True) else dict,
+        answered=answers_of_transformers if read_masks else dict,
         label=label,
     )
 

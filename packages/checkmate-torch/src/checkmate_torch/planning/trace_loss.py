@@ -45,7 +45,9 @@ def trace_loss(
         output = plain_call(module, *args, **kwargs)
         return loss(output), output
 
-    step: PlainStep | None = stopped(captured(both, _Follow(options)), model, *args, **kwargs)
+    step: PlainStep | None = stopped(
+        captured(both, _Follow(options), read_masks=options.read_masks), model, *args, **kwargs
+    )
     return None if step is None else step.loss
 
 

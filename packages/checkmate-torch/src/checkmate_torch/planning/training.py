@@ -251,6 +251,7 @@ class PlannedTraining(Viewable):
                 max_plans=options.max_plans,
                 dynamic=options.dynamic,
                 in_pieces=self._in_pieces,
+                read_masks=options.read_masks,
                 label=self._label,
             )
         return self._runs[key]

@@ -130,7 +130,7 @@ class WholeStep:
                 return loss.clone(), None, aux
             return loss * scale, loss.detach().clone(), aux
 
-        return captured_whole(step, planner, max_plans=max_plans)
+        return captured_whole(step, planner, max_plans=max_plans, read_masks=planner.options.read_masks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -240,10 +240,10 @@ class UnbrokenStep(Step):
         kernels = None if fusion is None else fusion.kernels
         parameters = step.updates.parameters
         points = RandomPoints(recorder_on(self.updates.device)) if step.in_graph else None
-        captured = _unchanged if points is None else self._captured(step, points)
+        capture = None if points is None else self._captured(step, points)  # nothing here may hold the batch
         return Halves(
             forward=emit_unbroken(step.traced, schedule, watch, kernels, points),
-            around_forward=lambda run: _guarded(captured(run), parameters),
+            around_forward=lambda run: _guarded(run if capture is None else capture(run), parameters),
         )
 
     def _in_graph(self, step: StepGraph, captured: Captured) -> tuple[Capturable, bool]:
@@ -279,10 +279,6 @@ class UnbrokenStep(Step):
 
 def _parameters(captured: Captured) -> dict[int, nn.Parameter]:
     return {k: x for k, x in enumerate(captured.inputs) if isinstance(x, nn.Parameter)}
-
-
-def _unchanged(run: Boxed) -> Boxed:
-    return run
 
 
 def _guarded(run: Boxed, updated: Mapping[int, nn.Parameter]) -> Boxed:
