@@ -15,7 +15,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -239,19 +239,23 @@ class GraphWriter:
                 return self._call(call.target, *map_arg((call.args, call.kwargs), self._argument), node)
         target, given = as_copy(node) if op in self.done else (node.target, node.args)
         args, kwargs = map_arg((given, node.kwargs), self._argument)
-        if is_random(node) and op in self.repeated and self.points is not None:
+        if is_random(node) and op in self.repeated:
+            return self._run_random(op, target, args, kwargs, node)
+        return self._call(target, args, kwargs, node)
+
+    def _run_random(self, op: int, target: Any, args: Any, kwargs: Any, node: Node) -> Node:
+        """Run a random op that runs more than once, each time with the same numbers."""
+        if self.points is not None:
             if op in self.done:
                 return self._call(self.points.further_run(op), (target, *args), kwargs, node)
             self.graph.call_function(self.points.first_run(op))
-        elif is_random(node) and op in self.repeated:
-            if op in self.states:
-                replay = (self.states[op], target, *args)
-                return self._call(run_with_rng_state, replay, kwargs, node)
-            pair = self.graph.call_function(run_and_save_rng_state, (target, *args), kwargs)  # type: ignore[arg-type]
-            self.states[op] = self.graph.call_function(operator.getitem, (pair, 0))
-            self.states[op].meta["val"] = rng_state_like(node)
-            return self._with_meta(self.graph.call_function(operator.getitem, (pair, 1)), node)
-        return self._call(target, args, kwargs, node)
+            return self._call(target, args, kwargs, node)
+        if op in self.states:
+            return self._call(run_with_rng_state, (self.states[op], target, *args), kwargs, node)
+        pair = self.graph.call_function(run_and_save_rng_state, (target, *args), kwargs)
+        self.states[op] = self.graph.call_function(operator.getitem, (pair, 0))
+        self.states[op].meta["val"] = rng_state_like(node)
+        return self._with_meta(self.graph.call_function(operator.getitem, (pair, 1)), node)
 
     def _call(self, target: Target, args: object, kwargs: object, node: Node) -> Node:
         function, given = fastest_call(target, args)  # type: ignore[arg-type]

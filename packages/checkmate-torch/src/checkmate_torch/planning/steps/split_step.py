@@ -216,11 +216,12 @@ class SplitStep(Step):
         call = self.calls.noted(self._planned_call(step, schedule), step.known)
         results = step.traced.forward_outputs
         outputs = [k for k, node in enumerate(results) if node not in step.traced.copied_back]
+        n_results = len(results)
         return Halves(
             forward=forward,
             backward=backward,
             without=without,
-            around_forward=lambda run: self.calls.noting(call, below_autograd(run), outputs, len(results)),
+            around_forward=lambda run: self.calls.noting(call, below_autograd(run), outputs, n_results),
             around_backward=lambda run: self.calls.noting_backward(call, below_autograd(run)),
         )
 
