@@ -20,7 +20,7 @@ MOST = {  # rooms, arrows, floors
     "checkmate": (21, 92, 13),
     "checkmate_solvers": (14, 25, 5),
     "checkmate_tf": (13, 40, 9),
-    "checkmate_torch": (18, 72, 11),
+    "checkmate_torch": (19, 80, 11),
 }
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from checkmate_torch.optimizer.separable import UnsupportedOptimizerError
     from checkmate_torch.planning.step_plan import StepPlan
     from checkmate_torch.planning.training import PlannedTraining
+    from checkmate_torch.policies.judge import Judged, Judgement, judge
+    from checkmate_torch.policies.policy import LibraryDefault, MemoryBudget, PolicyError, Recompute, Save
     from checkmate_torch.tools.batches import LargestBatch, max_batch_size
     from checkmate_torch.tools.fit.predict import fit
     from checkmate_torch.tools.fit.table import Fit, FitTable
@@ -43,12 +45,19 @@ __all__ = [
     "Explanation",
     "Fit",
     "FitTable",
+    "Judged",
+    "Judgement",
     "LargestBatch",
+    "LibraryDefault",
+    "MemoryBudget",
     "MemoryMeter",
     "NoPlanError",
     "PeakReport",
     "PlannedTraining",
+    "PolicyError",
     "RankError",
+    "Recompute",
+    "Save",
     "StepPlan",
     "TooManyPlansError",
     "TracedModel",
@@ -62,6 +71,7 @@ __all__ = [
     "disable",
     "enable",
     "fit",
+    "judge",
     "last_plan",
     "max_batch_size",
     "measured_snapshot",
@@ -81,12 +91,19 @@ _HOMES = {
     "Explanation": "checkmate.report",
     "Fit": ".tools.fit.table",
     "FitTable": ".tools.fit.table",
+    "Judged": ".policies.judge",
+    "Judgement": ".policies.judge",
     "LargestBatch": ".tools.batches",
+    "LibraryDefault": ".policies.policy",
+    "MemoryBudget": ".policies.policy",
     "MemoryMeter": ".costs.meter",
     "NoPlanError": "checkmate",
     "PeakReport": "checkmate.report",
     "PlannedTraining": ".planning.training",
+    "Recompute": ".policies.policy",
+    "Save": ".policies.policy",
     "StepPlan": ".planning.step_plan",
+    "PolicyError": ".policies.policy",
     "RankError": ".distributed.ranks",
     "TooManyPlansError": ".capture.dynamo_capture",
     "TracedModel": ".api.trace",
@@ -101,6 +118,7 @@ _HOMES = {
     "disable": ".api.enable",
     "enable": ".api.enable",
     "fit": ".tools.fit.predict",
+    "judge": ".policies.judge",
     "last_plan": ".api.backend",
     "max_batch_size": ".tools.batches",
     "measured_snapshot": ".memory.snapshot",

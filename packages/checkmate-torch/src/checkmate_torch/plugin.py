@@ -1,4 +1,4 @@
-"""The plugin that core loads: adds PyTorch's frontend, executor, exporter and three commands."""
+"""The plugin that core loads: adds PyTorch's frontend, executor, exporter and commands."""
 
 from __future__ import annotations
 
@@ -68,13 +68,15 @@ def checkmate_register_exporters() -> list[ExporterSpec]:
 
 @hookimpl
 def checkmate_register_commands(cli: click.Group) -> None:
-    """Add ``checkmate demo``, ``checkmate selfcheck`` and ``checkmate fit``."""
+    """Add ``checkmate demo``, ``selfcheck``, ``fit`` and ``judge``."""
     from checkmate_torch import selfcheck
+    from checkmate_torch.policies import command as policies_command
     from checkmate_torch.tools import commands
     from checkmate_torch.tools.fit import command as fit_command
 
     commands.register(cli)
     fit_command.register(cli)
+    policies_command.register(cli)
     selfcheck.register(cli)
 
 

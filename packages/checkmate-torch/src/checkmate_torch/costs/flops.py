@@ -17,7 +17,7 @@ from checkmate_torch.ops.sizes import largest, typical
 from checkmate_torch.ops.storages import shown_by
 from checkmate_torch.private import tree_map
 
-__all__ = ["flops_of", "number_format"]
+__all__ = ["flops_of", "number_format", "product_flops"]
 
 _aten = torch.ops.aten
 _SAME_AS: dict[object, object] = {
@@ -34,13 +34,18 @@ _FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 def flops_of(node: Node) -> float:
     """Floating-point operations of a joint graph's node, from the shapes of its fake tensors."""
-    made = node.meta.get("val")
+    counted = product_flops(node)
+    return float(sum(largest(value.numel()) for value in shown_by(node)) if counted is None else counted)
+
+
+def product_flops(node: Node) -> int | None:
+    """The same for products, convolutions and attention; None for other ops."""
     packet = getattr(node.target, "overloadpacket", None)
     formula = flop_registry.get(_SAME_AS.get(packet, packet))
-    if formula is not None:
-        args, kwargs = tree_map(typical, map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val")))
-        return float(largest(formula(*args, **kwargs, out_val=tree_map(typical, made))))
-    return float(sum(largest(value.numel()) for value in shown_by(node)))
+    if formula is None:
+        return None
+    args, kwargs = tree_map(typical, map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val")))
+    return int(largest(formula(*args, **kwargs, out_val=tree_map(typical, node.meta.get("val")))))
 
 
 def number_format(node: Node) -> str:

@@ -91,12 +91,16 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if replaced is not None:  # autograd would write the result there
             self.live -= self._sizes[replaced]
             self._sizes[replaced] = 0
+            self.changed(replaced, 0)
         self.moments.append((self.live, call_key(func, args, kwargs)))
         return result
 
     def bytes_of(self, x: Tensor) -> int:
         """The bytes of a tensor's storage."""
         return self._sizes.get(storage_id(x.untyped_storage()), 0)
+
+    def changed(self, key: int, size: int) -> None:
+        """Called when a storage, by its key, counts ``size`` bytes from now on; for subclasses."""
 
     def charge(self, kept: int, workspace: int) -> None:
         """Count code whose ops were not seen: ``kept`` bytes stay live, ``workspace`` bytes were freed."""
@@ -120,10 +124,12 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if key not in self._sizes and (x.is_meta or not self._on_meta):
             self._sizes[key] = size
             self.live += size
+            self.changed(key, size)
             weakref.finalize(storage, self._free, key).atexit = False
 
     def _free(self, key: int) -> None:
         self.live -= self._sizes.pop(key)
+        self.changed(key, 0)
 
     def _overwritten(self, func: OpOverload, args: Sequence[Any]) -> int | None:
         """The storage that autograd would overwrite with the result of an op; None = it would not.

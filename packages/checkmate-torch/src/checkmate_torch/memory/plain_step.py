@@ -16,7 +16,8 @@ import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 import torch
@@ -46,9 +47,10 @@ from checkmate_torch.private import (
 from checkmate_torch.tracing.loss_bytes import LossBytes, loss_bytes
 from checkmate_torch.tracing.traced_graph import ancestors
 
-__all__ = ["PlainStep", "plain_step_of_code", "plain_step_of_graph"]
+__all__ = ["PlainStep", "count_step", "plain_step_of_code", "plain_step_of_graph"]
 
 _log = logging.getLogger(__name__)
+Counter = TypeVar("Counter", bound=LiveBytes)
 _PRECISION = 0.02
 _SMALL = 2**13
 """Bytes. Peaks that differ by at most this, or by the share ``_PRECISION``, are taken as equal."""
@@ -159,27 +161,55 @@ def plain_step_of_code(
     Raises:
         UnsupportedModelError: if there is no scalar loss.
     """
+    counter = count_step(model, example_inputs, loss, counting=partial(LiveBytes, reads_ones=True))
+    return None if counter is None else PlainStep(moments=counter.moments)
+
+
+def count_step(
+    model: nn.Module,
+    example_inputs: object,
+    loss: Loss | None = None,
+    *,
+    counting: Callable[[Mapping[int, int]], Counter],
+    applied: Callable[[nn.Module], AbstractContextManager[object]] = nullcontext,
+) -> Counter | None:
+    """Run the step of :func:`plain_step_of_code` under a counter of bytes.
+
+    Args:
+        model: as there.
+        example_inputs: as there.
+        loss: as there.
+        counting: makes the counter, from the bytes of each storage that is held before.
+        applied: changes how the model's fake twin runs, within a block.
+
+    Returns:
+        The counter; None if the code can't run in this way.
+
+    Raises:
+        UnsupportedModelError: if there is no scalar loss.
+    """
     target = current_target()
     device = None if target is None else target.device
     mode, twin, args, kwargs = on_fakes(model, example_inputs, device)
     tensors = tensors_in(([*twin.parameters()], args, kwargs))
     gradients = {x: x.grad for x in tensors if x.is_leaf}
     storages = storages_of([twin, args, kwargs]).values()
-    held = {storage_id(x): rounded(x.nbytes(), x.device) for x in storages}
+    counter = counting({storage_id(x): rounded(x.nbytes(), x.device) for x in storages})
     try:
         with (
+            applied(twin),
             mode,
             torch.enable_grad(),
             _taken_as_real(),
             RunsKernelsOfTarget(),
-            LiveBytes(held, reads_ones=True) as counter,
+            counter,
         ):
             output = twin(*args, **kwargs)
             found = output if loss is None else loss(output)
             del output
             _check_loss(found)
             torch.autograd.backward([found])
-            return PlainStep(moments=counter.moments)
+            return counter
     except CheckmateError:
         raise
     except Exception as error:  # noqa: BLE001 - any op may lack a rule for fake tensors

@@ -23,7 +23,7 @@ from torch._functorch._aot_autograd.descriptors import (
 )
 from torch._guards import TracingContext
 from torch.autograd.graph import Node as AutogradNode
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.graph import _BoxedCodeGen
 from torch.utils._pytree import tree_leaves
 
@@ -44,6 +44,7 @@ __all__ = [
     "compile_joint",
     "compile_with_inductor",
     "mark_boxed",
+    "partition_within",
 ]
 
 _DATA = torch._C._autograd._get_data_attr  # type: ignore[attr-defined]
@@ -267,6 +268,28 @@ def _undecomposed(*names: str) -> Iterator[None]:
         for op, key, kernel in removed:
             op.py_kernels[key] = kernel
             op._dispatch_cache.clear()
+
+
+def partition_within(joint: Joint, share: float) -> tuple[list[str], list[str]]:
+    """Names of the nodes of a joint graph that PyTorch's partitioner would run forward, and backward.
+
+    Args:
+        joint: left unchanged.
+        share: ``activation_memory_budget``.
+
+    Raises:
+        RuntimeError, AssertionError: if the partitioner can't treat the graph.
+    """
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    graph, copies = Graph(), dict[Node, Node]()
+    graph.graph_copy(joint.module.graph, copies)  # without the output
+    graph.node_copy(joint.module.graph.output_node(), copies.__getitem__)
+    module = GraphModule(joint.module, graph)
+    with torch._functorch.config.patch(activation_memory_budget=share):
+        halves = min_cut_rematerialization_partition(module, (), num_fwd_outputs=joint.n_outputs)
+    forward, backward = ([node.name for node in half.graph.nodes] for half in halves)
+    return forward, backward
 
 
 def mark_boxed(call: Boxed) -> Boxed:

@@ -25,6 +25,7 @@ __all__ = [
     "argument_names",
     "autocast_on_cpu",
     "autograd_inside_of_op",
+    "in_backward",
     "in_place_form",
     "is_checkpoint",
     "is_mutable",
@@ -96,6 +97,11 @@ def in_place_form(op: OpOverload) -> OpOverload | None:
 def is_mutable(op: OpOverload) -> bool:
     """Whether an operator overwrites one of its arguments."""
     return bool(op._schema.is_mutable)
+
+
+def in_backward() -> bool:
+    """Whether autograd runs a backward pass that calls this code."""
+    return bool(torch._C._current_graph_task_id() >= 0)
 
 
 def is_checkpoint(target: object) -> bool:

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     from checkmate_torch.tools.fit.table import FitTable
 
-__all__ = ["register"]
+__all__ = ["DTYPES", "errors_of", "factory_of", "register"]
 
-_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
+"""Names on the command line → names in ``torch``."""
 
 
 def register(cli: click.Group) -> None:
@@ -50,7 +51,7 @@ def register(cli: click.Group) -> None:
     @click.option("--batch", "batches", default="1", show_default=True, metavar="N,…", help="Examples.")
     @click.option("--sequence", "sequences", default="", metavar="N,…", help="Lengths of a sequence.")
     @click.option("--optimizer", default="adamw", show_default=True, help="Of torch.optim, or 'none'.")
-    @click.option("--dtype", type=click.Choice([*_DTYPES]), help="Of the parameters; default as they are.")
+    @click.option("--dtype", type=click.Choice([*DTYPES]), help="Of the parameters; default as they are.")
     @click.option("--device", help="As H100-80GB; default the CPU, whose memory is no limit.")
     @click.option("--memory", metavar="SIZE", help="Of the GPU, as 24GiB; default the device's.")
     @click.option("--budget", help="Bytes, 24GB, or a share of the memory; default nine tenths of it.")
@@ -87,10 +88,10 @@ def _table(asked: dict[str, Any], on_cell: Any) -> FitTable:
 
     from checkmate_torch.tools.fit.predict import fit
 
-    dtype = getattr(torch, _DTYPES[asked["dtype"]]) if asked["dtype"] else None
-    with _errors_of(asked["hf"]):
+    dtype = getattr(torch, DTYPES[asked["dtype"]]) if asked["dtype"] else None
+    with errors_of(asked["hf"]):
         return fit(
-            _factory(asked, dtype),
+            factory_of(asked, dtype),
             _numbers(asked["batches"]),
             _numbers(asked["sequences"]),
             device=asked["device"],
@@ -105,8 +106,12 @@ def _table(asked: dict[str, Any], on_cell: Any) -> FitTable:
 
 
 @contextmanager
-def _errors_of(config: str | None) -> Iterator[None]:
-    """Turn a ValueError, and what running the model of a config raises, into one sentence."""
+def errors_of(config: str | None) -> Iterator[None]:
+    """Turn a ValueError, and what running the model of a config raises, into one sentence.
+
+    Args:
+        config: the file; None = the model has none.
+    """
     with nullcontext() if config is None else _sentences(config):
         try:
             yield
@@ -125,8 +130,16 @@ def _sentences(config: str) -> AbstractContextManager[None]:
     return sentences(config)
 
 
-def _factory(asked: dict[str, Any], dtype: torch.dtype | None) -> Any:
-    """The factory that ``--torch`` or ``--hf`` names."""
+def factory_of(asked: dict[str, Any], dtype: torch.dtype | None) -> Any:
+    """The factory that ``--torch`` or ``--hf`` names.
+
+    Args:
+        asked: the options ``program``, ``hf``, ``head`` and ``lora``.
+        dtype: of the parameters of a config's model; None = the config's.
+
+    Raises:
+        ProgramError: if none is named, or both; if there is no such factory.
+    """
     if bool(asked["hf"]) == bool(asked["program"]):
         raise ProgramError("name the model, once: --torch MODULE:FACTORY or --hf CONFIG.JSON")
     if asked["hf"]:

@@ -46,13 +46,13 @@ from checkmate_torch.private import fake_mode, registries, tree_map
 from checkmate_torch.tools.fit.optimizers import MakeOptimizer, UpdateBytes, named_optimizer, update_bytes
 from checkmate_torch.tools.fit.table import Fit, FitTable
 
-__all__ = ["Factory", "FitRequest", "fit"]
+__all__ = ["Factory", "FitRequest", "Made", "fit", "make"]
 
 Factory = Callable[..., Sequence[object]]
 """Maps a batch size, and a sequence length where there are any, to ``(model, example_inputs)`` or
 ``(model, example_inputs, loss)``."""
 
-_Made = tuple[nn.Module, object, Loss | None]
+Made = tuple[nn.Module, object, Loss | None]
 """What a factory makes: model, example inputs, and the loss if the model does not return it."""
 _TIME_S = 2.0
 
@@ -157,7 +157,7 @@ class FitRequest:
 
     def answer(self, batch: int, sequence: int | None) -> tuple[Fit, tuple[str, str]]:
         """Predict one cell; returns it with a description of the model and the name of the optimizer."""
-        made = model, _, _ = self._made(batch, sequence)
+        made = model, _, _ = make(self.factory, batch, sequence, self.dtype)
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = self.optimizer(trained) if self.optimizer is not None and trained else None
         captured = self._captured(made, optimizer)
@@ -179,7 +179,7 @@ class FitRequest:
         return cell, (_described(model), "" if optimizer is None else type(optimizer).__name__)
 
     def _peaks(
-        self, made: _Made, captured: TracedModel | UnsupportedModelError, optimizer: Optimizer | None
+        self, made: Made, captured: TracedModel | UnsupportedModelError, optimizer: Optimizer | None
     ) -> tuple[int, int]:
         """The peak of the plain step and the peak of its update, in bytes.
 
@@ -201,7 +201,7 @@ class FitRequest:
             raise captured
         return _peaks_of_graph(captured, update)
 
-    def _captured(self, made: _Made, optimizer: Optimizer | None) -> TracedModel | UnsupportedModelError:
+    def _captured(self, made: Made, optimizer: Optimizer | None) -> TracedModel | UnsupportedModelError:
         """The traced step, or the reason why it can't be captured."""
         model, example_inputs, loss = made
         settings = {"progress": False} | self.settings
@@ -212,28 +212,6 @@ class FitRequest:
             return trace(model, example_inputs, loss=loss, optimizer=optimizer, device=device, **settings)
         except UnsupportedModelError as error:
             return error
-
-    def _made(self, batch: int, sequence: int | None) -> _Made:
-        """Call the factory, and cast what it makes to the requested dtype."""
-        sizes = (batch,) if sequence is None else (batch, sequence)
-        try:
-            signature(self.factory).bind(*sizes)
-        except TypeError as error:
-            wanted = "batch" if sequence is None else "batch, sequence"
-            raise ProgramError(
-                f"{self.factory!r} can't be called with ({wanted}): {error}. A factory for fit takes the "
-                "batch size, and the sequence length if there are sequences"
-            ) from error
-        except ValueError:  # a factory without a signature
-            pass
-        with fake_mode(), warnings.catch_warnings():  # of a layer that is copied
-            warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
-            made = self.factory(*sizes)
-            model, example_inputs, loss = made_by(self.factory, made)
-            if self.dtype is not None:
-                _cast(model, self.dtype)
-                example_inputs = tree_map(partial(_as, self.dtype), example_inputs)
-        return model, example_inputs, loss
 
     def _with_recomputation(self, cell: Fit, captured: TracedModel) -> Fit:
         """A cell with its least peaks, and the extra cost within the limit if the plain step exceeds it."""
@@ -256,6 +234,33 @@ class FitRequest:
     def _least(self, graph: DFGraph) -> Solution:
         """The schedule of the least peak that is found in time."""
         return minimum_budget(graph, fixed_order=True, time_limit=self.time_limit)
+
+
+def make(factory: Factory, batch: int, sequence: int | None = None, dtype: torch.dtype | None = None) -> Made:
+    """Call a factory under fake tensors, and cast what it makes to a dtype.
+
+    Raises:
+        ProgramError: if it takes other arguments, or makes something else.
+    """
+    sizes = (batch,) if sequence is None else (batch, sequence)
+    try:
+        signature(factory).bind(*sizes)
+    except TypeError as error:
+        wanted = "batch" if sequence is None else "batch, sequence"
+        raise ProgramError(
+            f"{factory!r} can't be called with ({wanted}): {error}. A factory for fit takes the "
+            "batch size, and the sequence length if there are sequences"
+        ) from error
+    except ValueError:  # a factory without a signature
+        pass
+    with fake_mode(), warnings.catch_warnings():  # of a layer that is copied
+        warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
+        made = factory(*sizes)
+        model, example_inputs, loss = made_by(factory, made)
+        if dtype is not None:
+            _cast(model, dtype)
+            example_inputs = tree_map(partial(_as, dtype), example_inputs)
+    return model, example_inputs, loss
 
 
 def _described(model: nn.Module) -> str:

@@ -1,0 +1,1 @@
+"""What others recompute: their policies as values, judged by running them on fake tensors, and exported."""

@@ -1,0 +1,355 @@
+"""Policies: which modules run again in the backward pass, and which of their ops keep their outputs.
+
+    Recompute      torch.utils.checkpoint around modules, by name, every n-th, or with ops that are saved
+    LibraryDefault the model's own gradient_checkpointing_enable(), as in transformers
+    MemoryBudget   activation_memory_budget of torch.compile
+    a schedule     of the traced graph
+
+The first two change how eager PyTorch runs the model; :func:`applied` makes and undoes that change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from checkmate import CheckmateError
+
+__all__ = [
+    "EagerPolicy",
+    "LibraryDefault",
+    "MemoryBudget",
+    "Place",
+    "PolicyError",
+    "Recompute",
+    "Save",
+    "SavePolicy",
+    "applied",
+    "layers_of",
+    "parsed",
+    "usual_policies",
+]
+
+SavePolicy = Callable[..., CheckpointPolicy]
+"""A policy function of ``torch.utils.checkpoint``: (context, op, arguments) ↦ save or recompute."""
+
+_Contexts = Callable[[], tuple[AbstractContextManager[object], AbstractContextManager[object]]]
+
+
+class PolicyError(CheckmateError, ValueError):
+    """A policy that can't be read, or that the model can't run under."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """Ops whose outputs a selective policy saves.
+
+    Attributes:
+        op: name with overload, ``"aten.addmm.default"``; ``*`` matches any text.
+        module: path of the module that runs the op; ``*`` matches any text.
+        which: which runs of the op in one call of the recomputed module, counted from 0; None = all.
+    """
+
+    op: str
+    module: str = "*"
+    which: frozenset[int] | None = None
+
+    def __str__(self) -> str:
+        some = "" if self.which is None else "#" + ",".join(map(str, sorted(self.which)))
+        return f"{self.module} :: {self.op}{some}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recompute:
+    """``torch.utils.checkpoint`` around modules, without reentrant autograd.
+
+    Attributes:
+        modules: paths in ``model.named_modules()``, in which ``*`` matches any text; none = plain training.
+        every: of these modules in the order of their paths, the first and every n-th after it.
+        save: ops whose outputs are saved, or a policy function of
+            ``create_selective_checkpoint_contexts``; none = the module runs again whole.
+    """
+
+    modules: tuple[str, ...] = ()
+    every: int = 1
+    save: tuple[Save, ...] | SavePolicy = ()
+
+    def __str__(self) -> str:
+        if not self.modules:
+            return "plain"
+        nth = f", every {self.every}" if self.every > 1 else ""
+        saved = " | ".join(map(str, self.save)) if isinstance(self.save, tuple) else "a policy function"
+        names = ", ".join(self.modules) if len(self.modules) < _NAMED else f"{len(self.modules)} modules"
+        return f"checkpoint {names}{nth}" + (f", saved: {saved}" if saved else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryDefault:
+    """The model's own ``gradient_checkpointing_enable()``, as models of transformers and diffusers have one.
+
+    Attributes:
+        every: ``every_n_layers``; transformers has it from 5.17 on.
+    """
+
+    every: int = 1
+
+    def __str__(self) -> str:
+        return "the library's checkpointing" + (f", every {self.every} layers" if self.every > 1 else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBudget:
+    """``torch._functorch.config.activation_memory_budget``: PyTorch's partitioner, as in ``torch.compile``.
+
+    Attributes:
+        share: of the bytes that are saved between both passes, from 0 to 1.
+    """
+
+    share: float
+
+    def __str__(self) -> str:
+        return f"activation_memory_budget = {self.share:g}"
+
+
+EagerPolicy = Recompute | LibraryDefault
+_NAMED = 4
+
+
+def parsed(text: str) -> Recompute | LibraryDefault | MemoryBudget:
+    """A policy from text, as the command line takes it.
+
+    ============================================  ======================================================
+    ``plain``                                     nothing runs again
+    ``library``, ``library/2``                    the model's own checkpointing, of every second layer
+    ``blocks.*``, ``a.*,b.*``, ``blocks.*/2``     these modules, of ``blocks.*`` every second one
+    ``blocks.* save aten.mm.default | …``         with ops that are saved; ``attn :: aten.mm.default`` only
+                                                  in modules of this path (torchtitan's save selectors)
+    ``budget=0.5``                                ``activation_memory_budget``
+    ============================================  ======================================================
+
+    Raises:
+        PolicyError: if it is none of these.
+
+    >>> str(parsed("blocks.*/2 save *.mlp :: aten.addmm.default"))
+    'checkpoint blocks.*, every 2, saved: *.mlp :: aten.addmm.default'
+    """
+    names, _, selectors = text.partition(" save ")
+    names, _, nth = names.strip().partition("/")
+    try:
+        every = int(nth or 1)
+        share = float(names.removeprefix("budget=")) if names.startswith("budget=") else None
+    except ValueError as error:
+        raise PolicyError(f"policy {text!r}: {error}; write blocks.*/2, library/2 or budget=0.5") from error
+    if every < 1 or (share is not None and not 0 <= share <= 1) or not names:
+        raise PolicyError(f"policy {text!r}: layers are every n ≥ 1, and a budget is a share from 0 to 1")
+    if share is not None:
+        return MemoryBudget(share=share)
+    if names == "library":
+        return LibraryDefault(every=every)
+    if names == "plain":
+        return Recompute()
+    save = tuple(_selector(part) for part in selectors.split("|")) if selectors else ()
+    return Recompute(modules=tuple(n.strip() for n in names.split(",")), every=every, save=save)
+
+
+def _selector(text: str) -> Save:
+    module, _, op = text.rpartition("::")
+    op, _, runs = op.strip().partition("#")
+    if not re.fullmatch(r"[\w.*]+", op) or not re.fullmatch(r"[\d,]*", runs):
+        raise PolicyError(
+            f"{text.strip()!r} names no op: write aten.mm.default or attn :: aten.mm.default#0,2"
+        )
+    which = frozenset(map(int, runs.split(","))) if runs else None
+    return Save(op=op, module=module.strip() or "*", which=which)
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """Where a step under a policy is.
+
+    Attributes:
+        modules: those that run, innermost last.
+        again: number of recomputations around.
+        runs: how often each op has run in this call of the module that is checkpointed; None = outside.
+    """
+
+    modules: list[str] = field(default_factory=list)
+    again: int = 0
+    runs: Counter[str] | None = None
+
+    @contextmanager
+    def inside(self, again: int) -> Iterator[None]:
+        """Inside the block a checkpointed module runs; for the first time, or ``again``."""
+        before, self.runs = self.runs, Counter()
+        self.again += again
+        try:
+            yield
+        finally:
+            self.again -= again
+            self.runs = before
+
+
+@contextmanager
+def applied(policy: EagerPolicy, model: nn.Module, place: Place | None = None) -> Iterator[None]:
+    """Run a model under a policy within the block; afterwards it runs as before.
+
+    Args:
+        policy: what runs again.
+        model: its modules' ``forward`` is replaced, each by one of the same meaning.
+        place: kept up to date while the model runs; None = of no interest.
+
+    Raises:
+        PolicyError: if the policy does not suit the model.
+    """
+    with ExitStack() as undo:
+        if place is not None:
+            for name, module in model.named_modules():
+                undo.callback(_replace(module, partial(_noted, module.forward, name, place)))
+        if isinstance(policy, LibraryDefault):
+            _enable_library(policy, model, place, undo)
+        else:
+            _checkpoint_modules(policy, model, place, undo)
+        yield
+
+
+def _checkpoint_modules(policy: Recompute, model: nn.Module, place: Place | None, undo: ExitStack) -> None:
+    chosen, known = _chosen(policy, model), dict(model.named_modules())
+    if not chosen:
+        return
+    where = place or Place()
+    if place is None and isinstance(policy.save, tuple) and any(s.module != "*" for s in policy.save):
+        for name, module in known.items():
+            undo.callback(_replace(module, partial(_noted, module.forward, name, where)))
+    for module in known.values():
+        config: Any = getattr(module, "config", None)
+        if getattr(config, "use_cache", False):
+            config.use_cache = False  # a cache of keys would be extended again
+            undo.callback(setattr, config, "use_cache", True)
+    for name in chosen:
+        again = partial(_contexts, policy.save, where)
+        undo.callback(_replace(known[name], partial(_checkpointed, known[name].forward, again)))
+
+
+def _chosen(policy: Recompute, model: nn.Module) -> list[str]:
+    """The paths of the modules that run again: of a nest the outermost."""
+    names = [name for name, _ in model.named_modules() if name]
+    for pattern in policy.modules:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise PolicyError(f"no module of the model has a path like {pattern!r}")
+    found = [n for n in names if any(fnmatchcase(n, pattern) for pattern in policy.modules)]
+    outer = [n for n in found if not any(n.startswith(f"{other}.") for other in found)]
+    return outer[:: policy.every]
+
+
+def _enable_library(policy: LibraryDefault, model: Any, place: Place | None, undo: ExitStack) -> None:
+    if not hasattr(model, "gradient_checkpointing_enable"):
+        raise PolicyError(f"{type(model).__name__} has no gradient_checkpointing_enable()")
+    settings: dict[str, Any] = {"every_n_layers": policy.every} if policy.every > 1 else {}
+    kwargs = {"use_reentrant": False, "context_fn": partial(_contexts, (), place or Place())}
+    undo.callback(model.gradient_checkpointing_disable)
+    try:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs, **settings)
+    except (TypeError, ValueError) as error:
+        raise PolicyError(f"{type(model).__name__}.gradient_checkpointing_enable(): {error}") from error
+
+
+def _replace(module: nn.Module, forward: Callable[..., object]) -> Callable[[], None]:
+    """Replace a module's forward; returns what undoes that."""
+    before = vars(module).get("forward")
+    vars(module)["forward"] = forward
+
+    def undo() -> None:
+        if before is None:
+            del vars(module)["forward"]
+        else:
+            vars(module)["forward"] = before
+
+    return undo
+
+
+def _noted(
+    forward: Callable[..., object], name: str, place: Place, *args: object, **kwargs: object
+) -> object:
+    place.modules.append(name)
+    try:
+        return forward(*args, **kwargs)
+    finally:
+        place.modules.pop()
+
+
+def _checkpointed(forward: Callable[..., object], contexts: _Contexts, *args: Any, **kwargs: Any) -> object:
+    """Checkpoint a call if autograd records it; else there is nothing to recompute."""
+    if not torch.is_grad_enabled():
+        return forward(*args, **kwargs)
+    return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+
+def _contexts(
+    save: Sequence[Save] | SavePolicy, place: Place
+) -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:
+    """The contexts of a checkpoint's first run and of its recomputation."""
+    if not save:
+        return place.inside(0), place.inside(1)
+    function = save if callable(save) else _Saved(save, place)
+    first, cached = create_selective_checkpoint_contexts(function)  # type: ignore[no-untyped-call]
+    return _both(place.inside(0), first), _both(place.inside(1), cached)
+
+
+@contextmanager
+def _both(*contexts: AbstractContextManager[object]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield
+
+
+class _Saved:
+    """A policy function that saves the ops that are listed, by op, module and run."""
+
+    def __init__(self, save: Sequence[Save], place: Place) -> None:
+        self.save, self.place = save, place
+        self.runs: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
+
+    def __call__(self, ctx: Any, op: object, *args: object, **kwargs: object) -> CheckpointPolicy:
+        name, runs = str(op), self.runs[ctx.is_recompute]
+        run, where = runs[name], self.place.modules[-1] if self.place.modules else ""
+        runs[name] += 1
+        for rule in self.save:
+            within = rule.which is None or run in rule.which
+            if within and fnmatchcase(name, rule.op) and fnmatchcase(where, rule.module):
+                return CheckpointPolicy.MUST_SAVE
+        return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def layers_of(model: nn.Module) -> list[tuple[str, ...]]:
+    """The repeated parts of a model, as paths of modules that differ in one number, the outermost first.
+
+    >>> layers_of(nn.ModuleDict({"blocks": nn.ModuleList(nn.Linear(2, 2) for _ in range(3))}))
+    [('blocks.0', 'blocks.1', 'blocks.2')]
+    """
+    found: dict[tuple[str, type], list[str]] = {}
+    for name, module in model.named_modules():
+        if re.search(r"(^|\.)\d+(\.|$)", name):
+            found.setdefault((re.sub(r"\b\d+\b", "*", name), type(module)), []).append(name)
+    return [
+        tuple(names) for _, names in sorted(found.items(), key=lambda i: i[0][0].count(".")) if len(names) > 1
+    ]
+
+
+def usual_policies(model: nn.Module) -> list[EagerPolicy]:
+    """What is usually done: the model's own checkpointing, or that of its outermost repeated parts."""
+    if hasattr(model, "gradient_checkpointing_enable"):
+        return [LibraryDefault()]
+    layers = layers_of(model)
+    outermost = [names for names in layers if names[0].count(".") == layers[0][0].count(".")]
+    return [Recompute(modules=tuple(name for names in outermost for name in names))] if outermost else []

@@ -1,0 +1,61 @@
+"""The command ``checkmate judge``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import Tensor, nn
+
+from checkmate_torch.policies.command import register
+
+
+class Stack(nn.Module):
+    """Layers, and the mean of what they make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x.mean()
+
+
+def factory(batch: int) -> tuple[nn.Module, Tensor]:
+    return Stack(), torch.zeros(batch, 64)
+
+
+@pytest.fixture
+def cli() -> click.Group:
+    group = click.Group()
+    register(group)
+    return group
+
+
+def run(cli: click.Group, *words: str) -> str:
+    program = ["--torch", f"{__name__}:factory", "--batch", "256", "--time-limit", "0.2"]
+    result = CliRunner().invoke(cli, ["judge", *program, *words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_json_has_a_row_for_each_policy(cli: click.Group) -> None:
+    facts = json.loads(run(cli, "--json", "--policy", "layers.?", "--policy", "layers.?/2"))
+    names = [row["policy"] for row in facts["policies"]]
+    assert names == ["plain", "checkpoint layers.?", "checkpoint layers.?, every 2"]
+    assert facts["best"]
+    assert facts["policies"][1]["peak"] < facts["policies"][0]["peak"]
+
+
+def test_without_a_policy_the_layers_are_checkpointed(cli: click.Group, tmp_path: Path) -> None:
+    picture = tmp_path / "judged.png"
+    text = run(cli, "--output", str(picture))
+    assert "checkpoint 4 modules: " in text
+    assert "is possible" in text
+    assert picture.read_bytes().startswith(b"\x89PNG")
