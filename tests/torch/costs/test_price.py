@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -112,12 +113,16 @@ def test_flops_of_a_product_are_2mnk_and_of_other_ops_one_for_each_element(
     assert counted.ops[step.boundary].cost == 0
 
 
-def test_attention_on_the_cpu_counts_its_products_and_five_in_backward() -> None:
+@pytest.mark.parametrize("heads", [3, 1])
+def test_attention_on_the_cpu_counts_its_products_and_five_in_backward(heads: int) -> None:
     length, depth = 16, 8
     query = torch.zeros(2, 3, length, depth, requires_grad=True)
-    attend = nn.functional.scaled_dot_product_attention
+    attend = partial(nn.functional.scaled_dot_product_attention, enable_gqa=heads < 3)
     traced = checkmate.torch.trace(
-        _Function(lambda q: attend(q, q, q)), query, loss=torch.sum, cost_model="flops"
+        _Function(lambda q: attend(q, q[:, :heads], q[:, :heads])),
+        query,
+        loss=torch.sum,
+        cost_model="flops",
     )
     product = 2 * 2 * 3 * length * length * depth
     costs_of = [op.cost for op in traced.graph.ops if "flash_attention" in op.name]

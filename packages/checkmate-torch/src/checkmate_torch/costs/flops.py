@@ -6,6 +6,7 @@ too. Any other op counts one FLOP for each output element, so that no op that mo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -45,7 +46,20 @@ def product_flops(node: Node) -> int | None:
     if formula is None:
         return None
     args, kwargs = tree_map(typical, map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val")))
+    name = getattr(packet, "__name__", "")
+    if name.startswith("_scaled_dot_product"):
+        args = _with_all_heads(args, 4 if name.endswith("backward") else 3)
     return int(largest(formula(*args, **kwargs, out_val=tree_map(typical, node.meta.get("val")))))
+
+
+def _with_all_heads(args: Sequence[Any], n: int) -> list[Any]:
+    """Arguments of an attention op, the first ``n`` with the queries' number of heads.
+
+    Keys and values may have fewer, one for a group of queries; formulas before PyTorch 2.13 don't know that.
+    """
+    heads = max(x.shape[1] for x in args[:n])
+    full = [x.new_empty((x.shape[0], heads, *x.shape[2:]), device="meta") for x in args[:n]]
+    return [*full, *args[n:]]
 
 
 def number_format(node: Node) -> str:

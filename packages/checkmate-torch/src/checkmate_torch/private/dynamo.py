@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Set
+from contextlib import nullcontext
 from contextvars import ContextVar
 from inspect import signature
 from types import CodeType, FunctionType
@@ -17,7 +18,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from checkmate_torch.private.known_inputs import Answers, answer_functions, answers
+from checkmate_torch.private.known_inputs import Answers, answer_functions, answers, reading_once
 
 __all__ = [
     "OVERLOOKS_FREEZING",
@@ -139,10 +140,12 @@ def captured_whole(
         settings["trace_autograd_ops"] = True  # gradients taken by forward are ops like others
 
     def call(*args: object, **kwargs: object) -> object:
-        token, given = _capturing.set(True), answers.set(answered())
+        known = answered()
+        token, given = _capturing.set(True), answers.set(known)
+        once = reading_once() if known and not in_pieces else nullcontext()  # pieces: code between may write
         TensorifyState.clear()  # numbers that another model's graph could not take as inputs
         try:
-            with torch._dynamo.config.patch(settings):
+            with once, torch._dynamo.config.patch(settings):
                 return compiled(*args, **kwargs)
         finally:
             answers.reset(given)

@@ -7,7 +7,8 @@ another gets a graph of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from inspect import signature
@@ -22,19 +23,22 @@ from torch.fx import Node
 __all__ = ["Answer", "Answers", "answers", "note_values"]
 
 
+Fact = Callable[[Tensor], bool]
+
+
 class Answer(NamedTuple):
     """How a function is answered that asks whether something holds for one of its arguments.
 
     Attributes:
         argument: its name; None as the argument is taken as an input for which it holds.
-        holds: whether it holds for a real tensor.
+        holds: whether it holds for a real tensor. On a GPU it waits for the answer.
         kept_by: names of the ops that keep it: if it holds for the first argument, then for the result.
         made_by: the name of an op that makes tensors for which it holds.
         instead: the function that is traced then. It takes the same arguments.
     """
 
     argument: str
-    holds: Callable[[Tensor], Tensor]
+    holds: Fact
     kept_by: frozenset[str]
     made_by: str
     instead: Callable[..., object]
@@ -43,6 +47,8 @@ class Answer(NamedTuple):
 Answers = Mapping[Callable[..., object], Answer]
 answers: ContextVar[Answers] = ContextVar("answers", default={})  # noqa: B039 - never changed
 """The functions that are answered while a call is captured."""
+_read_in_call: ContextVar[dict[tuple[Fact, int], tuple[Tensor, bool]]] = ContextVar("_read_in_call")
+"""What one call of captured code has read so far: fact and tensor → the tensor, whether it held."""
 _ALONG = ("expand", "repeat", "unsqueeze")
 """Ops that keep what holds for rows, unless they change the length of rows."""
 _REAL = "_checkmate_real"
@@ -144,7 +150,7 @@ def _is_argument(source: Any) -> bool:
 
 
 @cache
-def _guard(holds: Callable[[Tensor], Tensor], found: bool) -> Callable[..., None]:
+def _guard(holds: Fact, found: bool) -> Callable[..., None]:
     """A kind of guard: for this input of a call, the fact is found again."""
     from torch._dynamo.guards import get_verbose_code_parts
 
@@ -162,16 +168,37 @@ def _guard(holds: Callable[[Tensor], Tensor], found: bool) -> Callable[..., None
     return guard_on_values
 
 
-_last: dict[Callable[..., object], tuple[ref[Tensor], int, bool]] = {}
+@contextmanager
+def reading_once() -> Iterator[None]:
+    """Within the block, one call of captured code, each fact of a tensor is read once for all plans."""
+    token = _read_in_call.set({})
+    try:
+        yield
+    finally:
+        _read_in_call.reset(token)
+
+
+def _read(holds: Fact, value: Tensor) -> bool:
+    """Whether a fact holds for a tensor."""
+    known = _read_in_call.get(None)
+    if known is None:
+        return _read_now(holds, value)
+    key = holds, id(value)
+    if key not in known:
+        known[key] = value, _read_now(holds, value)
+    return known[key][1]
+
+
+_last: dict[Fact, tuple[ref[Tensor], int, bool]] = {}
 """Fact → the last tensor of a GPU that was read for it, its version, and whether it held."""
 
 
-def _read(holds: Callable[[Tensor], Tensor], value: Tensor) -> bool:
+def _read_now(holds: Fact, value: Tensor) -> bool:
     """Whether a fact holds for a tensor. A read that waits for a GPU is done once for each tensor."""
     if value.device.type == "cpu" or value.is_inference():
-        return bool(holds(value))
+        return holds(value)
     last = _last.get(holds)
     if last is None or last[0]() is not value or last[1] != value._version:
         with torch.no_grad():
-            last = _last[holds] = ref(value), value._version, bool(holds(value))
+            last = _last[holds] = ref(value), value._version, holds(value)
     return last[2]
