@@ -108,6 +108,17 @@ def mean(model: nn.Module, x: Tensor) -> Tensor:
     return model(x).square().mean()
 
 
+class Reads(optim.SGD):
+    """Scales each gradient by its sum, as a number."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.add_(p.grad, alpha=-p.grad.sum().item())
+
+
 @pytest.mark.parametrize(
     ("make", "why"),
     [
@@ -115,6 +126,13 @@ def mean(model: nn.Module, x: Tensor) -> Tensor:
         (lambda ps: optim.AdamW(ps, capturable=True), None),
         (lambda ps: optim.AdamW(ps, foreach=False), "capturable=True"),
         (optim.Adagrad, "keeps numbers of its state on the host"),
+        (lambda ps: optim.SGD(ps, lr=torch.tensor(0.1), momentum=0.9), "SGD reads lr, a tensor on the GPU"),
+        (lambda ps: optim.SGD(ps, lr=torch.tensor(0.1), foreach=True), "fused=True, or with a number"),
+        (lambda ps: optim.SGD(ps, lr=torch.tensor(0.1), fused=True), None),
+        (lambda ps: optim.Adam(ps, lr=torch.tensor(0.1), capturable=True), None),
+        (lambda ps: optim.RMSprop(ps, lr=torch.tensor(0.1), capturable=True), "RMSprop reads lr"),
+        (lambda ps: optim.RMSprop(ps, lr=0.1, capturable=True), None),
+        (Reads, "Reads reads numbers of tensors on the host"),
     ],
 )
 def test_optimizers(make: Callable[..., Optimizer], why: str | None) -> None:

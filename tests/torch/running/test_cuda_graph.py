@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from checkmate_torch import CompiledStep, compile_step
+from checkmate_torch import CompiledStep, UnsupportedModelError, compile_step
 from checkmate_torch.ops.capturable import Capturable
 from checkmate_torch.planning.steps import unbroken_step
 from checkmate_torch.private import tree_leaves, tree_map
@@ -46,6 +47,8 @@ class Tape(TorchDispatchMode):
             if self.recording:
                 self.draws.append((func, args, given))
         if self.recording:
+            if func is torch.ops.aten._local_scalar_dense.default:
+                raise RuntimeError("operation not permitted when stream is capturing\nsee the documentation")
             self.ops.append((func, args, given, made, self.source))
         return made
 
@@ -71,9 +74,11 @@ class Tape(TorchDispatchMode):
         untouched = {}
         for x in self.holds():
             untouched[x.data_ptr()] = (x, x.detach().clone())
-        with self:
-            self.results = code()
-        self.recording = False
+        try:
+            with self:
+                self.results = code()
+        finally:
+            self.recording = False
         for x, old in untouched.values():
             x.detach().copy_(old)
         self.drawn = drawn
@@ -171,7 +176,7 @@ def trained(
         split=False,
         **settings,
     )
-    results = []
+    results: list[Any] = []
     for k, x in enumerate(BATCHES):
         results.append(step(x))
         between(k, model, optimizer)
@@ -180,10 +185,10 @@ def trained(
 
 
 def assert_same(
-    tape: Tape, make: Callable[[nn.Module], Optimizer], between: BETWEEN = nothing
+    tape: Tape, make: Callable[[nn.Module], Optimizer], between: BETWEEN = nothing, **settings: Any
 ) -> CompiledStep:
-    plain, _ = trained(tape, make, between)
-    captured, step = trained(tape, make, between, cuda_graph=True)
+    plain, _ = trained(tape, make, between, **settings)
+    captured, step = trained(tape, make, between, cuda_graph=True, **settings)
     for one, other in zip(tree_leaves(plain), tree_leaves(captured), strict=True):
         assert torch.equal(torch.as_tensor(one), torch.as_tensor(other))
     return step
@@ -229,6 +234,60 @@ def test_a_step_that_counts_on_the_host_is_never_captured(
     assert_same(tape, lambda model: torch.optim.Adam(model.parameters(), lr=1e-2))
     assert tape.captures == 0
     assert caplog.text.count("3 steps in a row ran without a CUDA graph") == 1
+
+
+def decays(k: int, _model: nn.Module, optimizer: Optimizer) -> None:
+    rate = optimizer.param_groups[0]["lr"]
+    if isinstance(rate, Tensor):
+        rate.fill_(0.1 / (k + 1))  # as PyTorch's schedulers do
+
+
+def adam(model: nn.Module) -> Optimizer:
+    return torch.optim.Adam(model.parameters(), lr=torch.tensor([1e-2]), capturable=True)
+
+
+def fused_sgd(model: nn.Module) -> Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=torch.tensor(0.1), momentum=0.9, fused=True)
+
+
+@pytest.fixture
+def numbers_are_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of one number are on the GPU, where the host doesn't read them, as Adam's counts of steps."""
+    module = sys.modules["torch.optim.adam"]
+    devices = module._get_capturable_supported_devices
+    monkeypatch.setattr(module, "_get_capturable_supported_devices", lambda: [*devices(), "cpu"])
+    read = cuda_graph.host_side
+
+    def addresses(value: object) -> object:
+        return read(tree_map(lambda x: x.view(-1) if isinstance(x, Tensor) else x, value))
+
+    monkeypatch.setattr(unbroken_step, "host_side", addresses)
+
+
+@pytest.mark.usefixtures("numbers_are_on_the_device")
+@pytest.mark.parametrize("make", [adam, fused_sgd])
+def test_a_rate_on_the_device_may_change_at_every_step(
+    tape: Tape, make: Callable[[nn.Module], Optimizer]
+) -> None:
+    assert_same(tape, make, decays)
+    assert tape.captures == 1
+
+
+@pytest.mark.usefixtures("numbers_are_on_the_device")
+def test_what_reads_a_number_while_it_is_captured_is_refused(tape: Tape) -> None:
+    def sgd_of_tensor(model: nn.Module) -> Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=torch.tensor(0.1), momentum=0.9)
+
+    with pytest.raises(UnsupportedModelError, match=r"stream is capturing\).*cuda_graph=False"):
+        trained(tape, sgd_of_tensor, nothing, cuda_graph=True)
+
+
+@pytest.mark.parametrize("make", [sgd, adam])
+def test_gradients_are_clipped_in_a_graph(
+    tape: Tape, make: Callable[[nn.Module], Optimizer], numbers_are_on_the_device: None
+) -> None:
+    assert_same(tape, make, max_norm=0.05)
+    assert tape.captures == 1
 
 
 def test_the_copies_of_a_graph_are_in_the_budget(tape: Tape) -> None:

@@ -179,7 +179,7 @@ def _traced(
             plain = plain_step_of_code(model, example_inputs, loss)
         mode, twin, args, kwargs = on_fakes(model, example_inputs, None if target is None else target.device)
         whole = twin if loss is None else WithLoss(twin, loss)
-        kind = SplitStep(options=options, module=twin)
+        kind = SplitStep(options=options, module=twin, asks_host=True)
         run = captured_model(Tracer(step=kind))
         with mode, torch.enable_grad():
             done: PricedStep | None = stopped(run, whole, *args, **kwargs)

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 
 from torch import Tensor
 from torch.fx import Node
+from torch.optim import Optimizer
 
 from checkmate_torch.memory.live_bytes import LiveBytes
 from checkmate_torch.ops.capturable import Capturable, Obstacle, obstacles_in
 from checkmate_torch.ops.recompute_rules import is_random
 from checkmate_torch.ops.storages import allocated_bytes
+from checkmate_torch.optimizer.host_reads import tensors_read_on_host
 from checkmate_torch.optimizer.meta_step import on_meta
 from checkmate_torch.optimizer.separable import step_alone
 from checkmate_torch.optimizer.updates import Updates
@@ -47,22 +49,34 @@ def bytes_beside_graph(traced: TracedGraph, batch: Iterable[Tensor]) -> int:
 
 
 def _of_optimizer(updates: Updates) -> list[Obstacle]:
-    """That the optimizer counts its steps on the host, if it does."""
-    optimizer, name = updates.optimizer, type(updates.optimizer).__name__
+    """That the optimizer counts its steps on the host, or reads tensors there, if it does."""
+    optimizer = updates.optimizer
+    why = _why_counts(optimizer) or _why_reads(optimizer)
+    return [Obstacle(op=type(optimizer).__name__, why=why)] if why else []
+
+
+def _why_counts(optimizer: Optimizer) -> str:
     if all("capturable" in group for group in optimizer.param_groups):
-        if all(group["capturable"] for group in optimizer.param_groups):
-            return []
-        return [Obstacle(op=name, why="counts its steps on the host: make it with capturable=True")]
+        able = all(group["capturable"] for group in optimizer.param_groups)
+        return "" if able else "counts its steps on the host: make it with capturable=True"
     with unfaked():
         twin = on_meta(optimizer)
         with LiveBytes(reads_ones=True):
             step_alone(twin)
     states = (state for state in twin.state.values() if isinstance(state, Mapping))
     if any(map(_is_on_host, (x for state in states for x in state.values()))):
-        return [
-            Obstacle(op=name, why="keeps numbers of its state on the host, and has no setting capturable")
-        ]
-    return []
+        return "keeps numbers of its state on the host, and has no setting capturable"
+    return ""
+
+
+def _why_reads(optimizer: Optimizer) -> str:
+    names = tensors_read_on_host(optimizer)
+    if names is None:
+        return ""
+    if not names:
+        return "reads numbers of tensors on the host"
+    fused = " with fused=True, or" if "fused" in optimizer.param_groups[0] else ""
+    return f"reads {' and '.join(names)}, a tensor on the GPU, on the host: make it{fused} with a number"
 
 
 def _is_on_host(value: object) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException as ReadOnHostError
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -30,6 +31,7 @@ __all__ = [
     "DataDependentError",
     "FakeTensor",
     "FakeTensorMode",
+    "ReadOnHostError",
     "TorchDispatchMode",
     "allowed_maximum",
     "current_value",

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Protocol, cast
 import torch
 from torch import Tensor
 
+from checkmate import UnsupportedModelError
 from checkmate_torch.private import Boxed, mark_boxed
 
 __all__ = ["CudaGraphs", "RandomPoints", "Recorder", "Recording", "graphed", "host_side", "recorder_on"]
@@ -204,7 +205,14 @@ class CudaGraphs:
         self._inputs = {k: x.detach().clone() for k, x in passed}
         self.captures += 1
         code = partial(self._run_on, [self._inputs.get(k, x) for k, x in enumerate(given)])
-        return self.points.recorder.record(code, self.points.generators)
+        try:
+            return self.points.recorder.record(code, self.points.generators)
+        except RuntimeError as error:
+            said = str(error).partition("\n")[0]
+            raise UnsupportedModelError(
+                f"the step could not be captured as one CUDA graph ({said}): an op or the optimizer reads a "
+                "number on the host; say cuda_graph=False"
+            ) from error
 
     def _run_on(self, static: Sequence[Any]) -> Sequence[Any]:
         return cast("Sequence[Any]", self.run(list(static)))

@@ -63,11 +63,13 @@ class SplitStep(Step):
             None = the model is unknown.
         calls: the planned calls of its session.
         gradient_bytes: bytes of gradients that are held while the graphs run, if the model is unknown.
+        asks_host: whether calls are looked for that put tensors on the CPU, as before a capture.
     """
 
     module: nn.Module | None = None
     calls: NestedCalls = field(default_factory=NestedCalls)
     gradient_bytes: int = 0
+    asks_host: bool = False
 
     def capture(self, gm: GraphModule, inputs: Sequence[object]) -> Captured:
         """Find out what is resident, and what the caller's loss needs."""
@@ -87,7 +89,7 @@ class SplitStep(Step):
             continues=continues,
             buffers=_buffers(gm, inputs) if continues else (),
             is_inside=n_outstanding() > 0,
-            on_host=moves_to_host(gm),
+            on_host=moves_to_host(gm) if self.asks_host else (),
         )
 
     def _holdings(self, inputs: Sequence[object]) -> ResidentBytes:
