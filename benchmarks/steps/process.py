@@ -20,11 +20,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from checkmate import Solution
 
-__all__ = ["KEEPS_MEMORY", "LEAST", "Row", "answer", "failed", "measured", "one_more_pass", "timed"]
+__all__ = [
+    "KEEPS_MEMORY",
+    "LEAST",
+    "SKIPPED",
+    "Row",
+    "answer",
+    "failed",
+    "measured",
+    "one_more_pass",
+    "timed",
+]
 
 Row = dict[str, Any]
 LEAST = 0.0
 """Instead of a share: the least budget that is known to work."""
+
+SKIPPED = "skipped: the time of this run is used up"
+"""The answer in the place of a measurement for which a run had no time."""
 
 _SILENT = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "TORCH_LOGS": "-all"}
 """With TensorFlow's own CPU allocator, the meter counts small buffers, too."""
