@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from checkmate_torch import compile_step, enable, trace
 from checkmate_torch.capture.attention_masks import _answers_in, is_one_sequence, masks_nothing
 from checkmate_torch.planning.session import Session
-from checkmate_torch.private import known_inputs
+from checkmate_torch.private import OVERLOOKS_FREEZING, known_inputs
 
 transformers = pytest.importorskip("transformers")
 Batch = dict[str, torch.Tensor]
@@ -148,8 +148,13 @@ def _are_same(xs: list[torch.Tensor | None], ys: list[torch.Tensor | None]) -> b
     return all(x is y if x is None or y is None else torch.equal(x, y) for x, y in zip(xs, ys, strict=True))
 
 
-def _check(name: str, batches: list[Batch], graphs: list[list[bool]], **settings: Any) -> int:
-    """Train by the batches in turn, with bits and masks of eager PyTorch; returns the number of plans."""
+def _check(
+    name: str, batches: list[Batch], graphs: list[list[bool]], *, whole: bool = True, **settings: Any
+) -> int:
+    """Train by the batches in turn, with eager PyTorch's bits; returns the number of plans.
+
+    Attention has as many masks as in eager PyTorch, if the model is captured ``whole``.
+    """
     model = _network(name)
     plain = copy.deepcopy(model)
     training = enable(model, "200%", cost_model="flops", split=False, **settings)
@@ -158,7 +163,7 @@ def _check(name: str, batches: list[Batch], graphs: list[list[bool]], **settings
         with Masks() as masks:
             expected = _step(plain, batch)
         assert _are_same(_step(model, batch), expected)
-        assert all(traced == masks.seen for traced in graphs[n:])
+        assert not whole or all(traced == masks.seen for traced in graphs[n:])
     return len(training.plans)
 
 
@@ -182,6 +187,7 @@ def test_each_row_of_one_sequence_counts_up_by_one(x: torch.Tensor, step: int) -
     assert is_one_sequence(positions) == is_one_sequence(positions.double()) == expected
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # Dynamo's, in pieces
 @pytest.mark.parametrize("use_cache", [True, False], ids=["cache", "no cache"])
 @pytest.mark.parametrize("mask", [_ones(), None], ids=["ones", "none"])
 @pytest.mark.parametrize("name", NETWORKS)
@@ -190,7 +196,9 @@ def test_there_is_a_mask_where_eager_pytorch_has_one(
 ) -> None:
     of_cache: Any = {} if "bert" in name else {"use_cache": use_cache}
     batches = [{**_batch(name, x), **of_cache} for x in (mask, _padded(), mask, _padded())]
-    assert _check(name, batches, traced) <= 2  # one where the windows need masks in any case
+    in_pieces = OVERLOOKS_FREEZING and name in ("t5", "whisper") and use_cache  # before PyTorch 2.13
+    n_plans = _check(name, batches, traced, whole=not in_pieces)
+    assert in_pieces or n_plans <= 2  # one where the windows need masks in any case
 
 
 def test_packed_sequences_have_a_mask(traced: list[list[bool]]) -> None:
