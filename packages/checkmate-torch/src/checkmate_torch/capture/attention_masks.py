@@ -3,7 +3,7 @@
 Outside of a trace, transformers looks at the padding mask and the positions of a batch: where no token is
 masked and each row is one sequence, it makes no mask, so that attention runs by PyTorch's fastest kernels.
 While Dynamo traces it always makes one. These are the private functions that decide; tried with releases
-5.17, 5.23 and 5.24 on PyTorch 2.13, and with 5.23 on 2.11.
+5.17, 5.23 and 5.24 on PyTorch 2.13, with 5.23 on 2.11, and with 5.24 on 2.14.1.
 """
 
 from __future__ import annotations
