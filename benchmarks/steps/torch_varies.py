@@ -1,4 +1,4 @@
-"""A loop of :mod:`zoo.habits.varies`, run plainly and within a budget, with each of its steps measured.
+"""A loop of :data:`zoo.habits.VARYING`, run plainly and within a budget, with each of its steps measured.
 
 All tensors that exist before a step are counted from its start, and all that planning allocates in it, which
 runs ops to measure them. Planning is what the processor does beyond the plain run, in all steps together.
@@ -29,7 +29,7 @@ from steps.torch_habit import Arrays, Warned, alive_tensors, as_array, differenc
 from steps.varies import FIRST, row_of
 from zoo.habits import VARYING
 from zoo.habits.habit import Door, of
-from zoo.habits.varies import LEAST, STEPS, Varying
+from zoo.habits.varying import LEAST, STEPS, Varying
 
 __all__ = ["measure"]
 

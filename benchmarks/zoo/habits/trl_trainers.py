@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from zoo.habits import varying_batches, varying_models  # noqa: F401 - their loops come before
 from zoo.habits.habit import Door
-from zoo.habits.varies import STEPS, VARYING, Ended, varying
+from zoo.habits.varying import STEPS, VARYING, Ended, varying
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast, Trainer
