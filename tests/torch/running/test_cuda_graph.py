@@ -128,6 +128,17 @@ class Net(nn.Module):
         return self.norm(self.layers(x))
 
 
+class Recurrent(nn.Module):
+    """An LSTM of two layers; on a GPU it is refused, as nothing of it was tried there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.norm = nn.LSTM(16, 16, 2, batch_first=True, dropout=0.3), nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.layers(x.view(8, 8, 16))[0])
+
+
 def squares(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     y = model(x)
     return y.square().mean(), y
@@ -154,11 +165,16 @@ def tape(monkeypatch: pytest.MonkeyPatch) -> Tape:
 
 
 def trained(
-    tape: Tape, make: Callable[[nn.Module], Optimizer], between: BETWEEN, budget: str = "70%", **settings: Any
+    tape: Tape,
+    make: Callable[[nn.Module], Optimizer],
+    between: BETWEEN,
+    budget: str = "70%",
+    network: Callable[[], nn.Module] = Net,
+    **settings: Any,
 ) -> tuple[list[Any], CompiledStep]:
     """Losses and outputs of all steps, then all that the steps changed."""
     torch.manual_seed(0)
-    model = Net()
+    model = network()
     optimizer = make(model)
     tape.holds = lambda: [
         *model.parameters(),
@@ -287,6 +303,11 @@ def test_gradients_are_clipped_in_a_graph(
     tape: Tape, make: Callable[[nn.Module], Optimizer], numbers_are_on_the_device: None
 ) -> None:
     assert_same(tape, make, max_norm=0.05)
+    assert tape.captures == 1
+
+
+def test_recurrent_layers_could_be_captured(tape: Tape) -> None:
+    assert_same(tape, sgd, budget="130%", network=Recurrent)
     assert tape.captures == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, StepLR
 
-from checkmate_torch import CompiledStep, compile_step
+from checkmate_torch import CompiledStep, UnsupportedModelError, compile_step
 
 pytestmark = [
     pytest.mark.gpu,
@@ -42,15 +43,24 @@ def adam(model: nn.Module, lr: float | Tensor) -> Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=lr, capturable=True)
 
 
+def fused_sgd(model: nn.Module, lr: float | Tensor) -> Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, fused=True)
+
+
 def trained(
-    cuda_graph: bool, scheduler: Scheduled = lambda _: None, lr: float | Tensor = 1e-3
+    cuda_graph: bool,
+    scheduler: Scheduled = lambda _: None,
+    lr: float | Tensor = 1e-3,
+    make: Callable[[nn.Module, float | Tensor], Optimizer] = adam,
+    **settings: Any,
 ) -> tuple[list[Tensor], CompiledStep]:
     """Losses of all steps and the parameters after them."""
     torch.manual_seed(0)
     model = nn.Sequential(*(Block() for _ in range(6))).cuda()
-    optimizer = adam(model, lr.clone() if isinstance(lr, Tensor) else lr)
+    optimizer = make(model, lr.clone() if isinstance(lr, Tensor) else lr)
     schedule = scheduler(optimizer)
-    step = compile_step(model, mean_square, optimizer, "60%", cuda_graph=cuda_graph, split=False)
+    graph = {"cuda_graph": cuda_graph, "split": False, **settings}
+    step = compile_step(model, mean_square, optimizer, "60%", **graph)
     batches = torch.randn(STEPS, 4096, 256, generator=torch.Generator().manual_seed(1)).cuda()
     losses = []
     for k, x in enumerate(batches):
@@ -85,6 +95,28 @@ def test_the_same_bits_with_dropout_and_schedulers(scheduler: Scheduled, rate: f
     for one, other in zip(plain, captured, strict=True):
         assert torch.equal(one, other)
     assert "captured as one CUDA graph" in str(step.report())
+
+
+def test_fused_sgd_with_a_rate_on_the_gpu_and_clipped_gradients() -> None:
+    lr = torch.tensor(1e-3, device="cuda")
+    settings: Any = {
+        "scheduler": lambda optimizer: CosineAnnealingLR(optimizer, STEPS),
+        "lr": lr,
+        "make": fused_sgd,
+        "max_norm": 0.05,
+    }
+    plain, _ = trained(False, **settings)
+    captured, _ = trained(True, **settings)
+    assert pool_bytes() > 0, "nothing was captured"
+    assert all(map(torch.equal, plain, captured))
+
+
+def test_sgd_that_reads_a_rate_on_the_host_is_refused() -> None:
+    model = nn.Linear(64, 64).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(1e-3, device="cuda"))
+    step = compile_step(model, mean_square, optimizer, "100%", cuda_graph=True)
+    with pytest.raises(UnsupportedModelError, match="SGD reads lr, a tensor on the GPU"):
+        step(torch.randn(32, 64, device="cuda"))
 
 
 def test_the_pool_is_within_the_budget() -> None:
