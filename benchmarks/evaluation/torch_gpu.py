@@ -125,16 +125,20 @@ def _goals(row: Row) -> Iterator[list[str]]:
         ("enable at 100% / plain", at_100, plain, 1.05, row["n"] is None),
         ("enable / own checkpoints, their peak", at_own, own, 1.0, row["n"] is None),
         ("captured at 60% / plain", graph, plain, 1.0, over <= 0.06 and not small),
-        (f"captured at 60% / plain, batch {SMALL}", graph, plain, 0.7, small),
+        ("captured at 60% / plain, little work", graph, plain, 0.7, small),
     ]
     for what, found, beside, aim, holds in aims:
         if not holds:
             continue
         if "step_s" not in found or "step_s" not in beside:
-            yield [row["network"], what, f"{aim:.2f}", found.get("failed", "not measured")[:60], ""]
+            yield [_name(row), what, f"{aim:.2f}", found.get("failed", "not measured")[:60], ""]
             continue
         ratio = found["step_s"] / beside["step_s"]
-        yield [row["network"], what, f"{aim:.2f}", f"{ratio:.2f}", "yes" if ratio <= aim else "no"]
+        yield [_name(row), what, f"{aim:.2f}", f"{ratio:.2f}", "yes" if ratio <= aim else "no"]
+
+
+def _name(row: Row) -> str:
+    return row["network"] if row["n"] is None else f"{row['network']}, batch {row['n']}"
 
 
 def markdown(results: Results) -> str:
@@ -146,8 +150,7 @@ def markdown(results: Results) -> str:
 
 
 def _lines(row: Row) -> Iterator[list[str]]:
-    plain = row["plain"]["peak"]
-    name = row["network"] if row["n"] is None else f"{row['network']}, batch {row['n']}"
+    plain, name = row["plain"]["peak"], _name(row)
     for way in ("plain", *row.task["ways"]):
         found = row[way]
         said = [name, _NAMES.get(way, way.replace(" ", ", "))]

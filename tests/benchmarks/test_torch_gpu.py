@@ -70,6 +70,22 @@ def test_what_has_no_time_is_skipped_and_tried_again_next_time() -> None:
         within(math.inf)
 
 
+def test_a_measurement_ends_with_the_time_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(
+        "evaluation.torch_gpu.measured", lambda _, task, *, limit_s: given.append((task, limit_s)) or {}
+    )
+    EXPERIMENT.measure({"network": "GPT-2"})
+    within(100.0)
+    try:
+        EXPERIMENT.measure({"network": "GPT-2"})
+    finally:
+        within(math.inf)
+    (free, longest), (hurried, left) = given
+    assert "left_s" not in free
+    assert hurried["left_s"] == left <= 100.0 < longest
+
+
 def _row(network: str, n: int | None = None, **ways: dict[str, Any]) -> Row:
     task = {"network": network, "ways": list(ways)} | ({} if n is None else {"n": n})
     return Row(task=task, result={"plain": {"peak": GIB, "step_s": 1.0}, **ways})
@@ -105,8 +121,8 @@ def test_each_figure_is_beside_its_goal() -> None:
         "| ResNet-50 | captured at 60% / plain | 1.00 | 1.00 | yes |",
         "| GPT-2 | enable at 100% / plain | 1.05 | 1.05 | yes |",
         f"| GPT-2 | enable / own checkpoints, their peak | 1.00 | {SKIPPED} |  |",
-        "| ResNet-50 | captured at 60% / plain, batch 8 | 0.70 | 0.71 | no |",
-        "| GPT-2 | captured at 60% / plain | 1.00 | 0.71 | yes |",
+        "| ResNet-50, batch 8 | captured at 60% / plain, little work | 0.70 | 0.71 | no |",
+        "| GPT-2, batch 8 | captured at 60% / plain | 1.00 | 0.71 | yes |",
     ]
 
 
