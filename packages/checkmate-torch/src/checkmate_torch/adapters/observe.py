@@ -85,6 +85,6 @@ def slack(traced: TracedModel | TracedTraining) -> tuple[int, int]:
     graph, step = traced.graph, traced.traced if isinstance(traced, TracedModel) else traced.step.traced
     charged = () if step.boundary is None else graph.ops[step.boundary].outputs
     loss = sum(graph.tensors[t].size for t in charged)
-    copied = sum(allocated_bytes(node.meta["val"]) for node in step.copied_back)
+    copied = sum(allocated_bytes(node.meta["val"]) for node in step.new_values)
     states = sum(rng_state_like(n).nbytes for n in step.nodes if n is not None and is_random(n))
     return loss + copied, copied + states

@@ -22,7 +22,18 @@ __all__ = ["fastest", "fastest_call"]
 _aten = torch.ops.aten
 _OF_TORCH = (
     *("_log_softmax", "_softmax", "add", "addmm", "bmm", "cat", "clone", "convolution", "div", "exp", "mean"),
-    *("mm", "mul", "native_group_norm", "native_layer_norm", "neg", "permute", "pow", "relu", "rsqrt"),
+    *(
+        "_native_batch_norm_legit",
+        "mm",
+        "mul",
+        "native_group_norm",
+        "native_layer_norm",
+        "neg",
+        "permute",
+        "pow",
+        "relu",
+        "rsqrt",
+    ),
     *("select", "sigmoid", "squeeze", "sub", "sum", "t", "tanh", "transpose", "unsqueeze", "where"),
 )
 _TAKE_SIZES = frozenset({Tensor.view, Tensor.expand})

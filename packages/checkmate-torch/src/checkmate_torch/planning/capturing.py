@@ -40,9 +40,7 @@ def capturable_step(traced: TracedGraph, on_host: Iterable[Obstacle], updates: U
 
 def bytes_beside_graph(traced: TracedGraph, batch: Iterable[Tensor]) -> int:
     """Bytes of the copies in which a graph finds its batch, of the results' copies, and of generators."""
-    results = (
-        n.meta["val"] for n in traced.forward_outputs if isinstance(n, Node) and n not in traced.copied_back
-    )
+    results = (n.meta["val"] for n in traced.returned if isinstance(n, Node) and n not in traced.new_values)
     copies = [*batch, *(x for x in results if isinstance(x, Tensor))]
     n_random = sum(node is not None and is_random(node) for node in traced.nodes)
     return sum(map(allocated_bytes, copies)) + _GENERATOR_BYTES * n_random

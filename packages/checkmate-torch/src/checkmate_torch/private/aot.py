@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -40,6 +40,7 @@ __all__ = [
     "PlainAOTInput",
     "SavedForBackwardsAOTOutput",
     "TangentAOTInput",
+    "WrittenInput",
     "below_autograd",
     "compile_joint",
     "compile_with_inductor",
@@ -60,12 +61,20 @@ class Joint:
     Attributes:
         module: takes primals and tangents, returns forward outputs and gradients.
         n_primals: how many inputs, the first ones, belong to forward.
-        n_outputs: how many outputs, the first ones, belong to forward.
+        n_outputs: how many outputs, the first ones, belong to forward; the last of these may be new values
+            of inputs, with the role :class:`WrittenInput`.
     """
 
     module: GraphModule
     n_primals: int
     n_outputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenInput:
+    """The role of a new value of an input that forward writes into the input, and does not return."""
+
+    mutated_input: object
 
 
 def _unchanged(run: Boxed) -> Boxed:
@@ -101,7 +110,12 @@ def compile_joint(
     from torch._dynamo.backends.common import aot_autograd
 
     own = _Compilers(split)
-    compiler = aot_autograd(fw_compiler=own.forward, bw_compiler=own.backward, partition_fn=own.partition)
+    compiler = aot_autograd(
+        fw_compiler=own.forward,
+        bw_compiler=own.backward,
+        partition_fn=own.partition,
+        keep_inference_input_mutations=True,  # of training, too
+    )
     config = torch._functorch.config.patch(donated_buffer=False)  # so that retain_graph=True works
     try:
         with config, _undecomposed("upsample_", "_upsample_"):
@@ -162,7 +176,8 @@ class _Compilers:
                 "a region under torch.compiler.nested_compile_region can't be planned: call it without"
             )
         empty = _without_gradients(joint, num_fwd_outputs)
-        halves = self.split(Joint(module=joint, n_primals=len(joint_inputs[0]), n_outputs=num_fwd_outputs))
+        given = Joint(module=joint, n_primals=len(joint_inputs[0]), n_outputs=num_fwd_outputs)
+        halves = self.split(_returning_written(given))
         self.around_forward, self.around_backward = halves.around_forward, halves.around_backward
         if halves.backward is not None:
             self.without, self.outputs = halves.without, _outputs_with_tangents(joint, num_fwd_outputs)
@@ -176,6 +191,29 @@ class _Compilers:
         if self.without is not None and self.outputs is not None:
             run = _choosing(run, self.without, self.outputs)
         return self.around_backward(run)
+
+
+def _returning_written(joint: Joint) -> Joint:
+    """A joint graph that returns the new values of inputs, instead of writing them at its end.
+
+    What a backward pass writes into inputs is left as it is.
+    """
+    graph, output = joint.module.graph, joint.module.graph.output_node()
+    primals = set(graph.find_nodes(op="placeholder")[: joint.n_primals])
+    writes = [
+        node
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+        if node.args[0] in primals and node.meta.get("partitioner_tag") == "must_be_in_forward"
+    ]
+    new = [WrittenInput(node.args[0].meta["desc"]) for node in writes]
+    n, roles = joint.n_outputs, list(output.meta["desc"])
+    returned: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+    output.args = ((*returned[:n], *(node.args[1] for node in writes), *returned[n:]),)
+    output.meta["desc"] = [*roles[:n], *new, *roles[n:]]
+    for node in writes:
+        node.replace_all_uses_with(node.args[1])
+        graph.erase_node(node)
+    return replace(joint, n_outputs=n + len(writes))
 
 
 def _outputs_with_tangents(joint: GraphModule, n_outputs: int) -> list[int]:
@@ -301,7 +339,7 @@ def mark_boxed(call: Boxed) -> Boxed:
 def below_autograd(run: Boxed) -> Boxed:
     """Generated code that skips the layers which record ops for autograd: views take half of the time.
 
-    Its ops must write to no tensor of the user's, whose version would not change.
+    What its ops write keeps its version. Those of inputs in the graph are raised by PyTorch's runtime.
     """
     keys = torch._C.DispatchKeySet(DispatchKey.AutogradFunctionality)
     for key in (DispatchKey.ADInplaceOrView, DispatchKey.AutogradOther):

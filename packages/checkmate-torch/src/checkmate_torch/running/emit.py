@@ -50,7 +50,8 @@ def emit(
     for primal in traced.primals:
         forward.add_placeholder(primal)
     forward.follow(early)
-    returned = [forward.value(x) for x in traced.forward_outputs]
+    forward.write_inputs()
+    returned = [forward.value(x) for x in traced.returned]
     forward.mark(traced.boundary)
 
     backward = GraphWriter(traced, schedule, watch, kernels, before=forward)
@@ -71,10 +72,11 @@ def emit(
     kept = [*(forward.states[op] for op in replayed), *(forward.value(s) for s in (*saved, *sizes))]
     forward.graph.output([*returned, *kept])
     roles = list(traced.joint.graph.output_node().meta["desc"])
+    gradient_roles = roles[len(traced.forward_outputs) :]
     saved_roles = [SavedForBackwardsAOTOutput(k) for k in range(len(kept))]
     return (
         forward.module([*roles[: len(returned)], *saved_roles]),
-        backward.module(roles[len(returned) :]),
+        backward.module(gradient_roles),
     )
 
 
@@ -97,18 +99,19 @@ def emit_unbroken(
     whole.follow(runs)
     whole.mark(end.op)
     whole.hold(whole.copies(end.held))
-    whole.graph.output([whole.value(x) for x in traced.forward_outputs])
+    whole.write_inputs()
+    whole.graph.output([whole.value(x) for x in traced.returned])
     roles = list(traced.joint.graph.output_node().meta["desc"])
-    return whole.module(roles[: len(traced.forward_outputs)])
+    return whole.module(roles[: len(traced.returned)])
 
 
 def _runs(traced: TracedGraph, schedule: Schedule) -> list[ScheduledRun]:
     """The runs of a schedule, then one more run for its end, whose op is the number of ops.
 
-    No run holds new values of inputs: the runtime drops these after forward.
+    No run holds new values of inputs: they are dropped by the end of forward.
     """
     late, timeline = late_frees(traced.graph, schedule), simulate(traced.graph, schedule)
-    sources = {t: n for t, n in traced.source_of.items() if n not in traced.copied_back}
+    sources = {t: n for t, n in traced.source_of.items() if n not in traced.new_values}
     steps = [step for step, code in enumerate(schedule.codes.tolist()) if code >= 0]
     reused = map(timeline.reused_at, steps)
     ops = [*zip(schedule.sequence.tolist(), reused, strict=True), (traced.graph.n_ops, frozenset[int]())]

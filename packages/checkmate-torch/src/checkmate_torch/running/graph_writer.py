@@ -24,13 +24,20 @@ from torch.fx.node import Argument, Target, map_arg
 
 from checkmate import Schedule
 from checkmate_torch.ops.fast_functions import fastest_call
-from checkmate_torch.ops.in_place import overwrites
-from checkmate_torch.ops.recompute_rules import as_copy, is_new_statistic, is_random, rng_state_like
+from checkmate_torch.ops.in_place import Overwrite, overwrites
+from checkmate_torch.ops.recompute_rules import (
+    as_copy,
+    is_batch_norm_training,
+    is_new_statistic,
+    is_random,
+    rng_state_like,
+)
 from checkmate_torch.ops.sizes import is_symbol
 from checkmate_torch.private import run_and_save_rng_state, run_with_rng_state, specialized
 from checkmate_torch.running.cuda_graph import RandomPoints
 from checkmate_torch.running.fusing import FusedKernel
 from checkmate_torch.tracing.traced_graph import TracedGraph
+from checkmate_torch.tracing.written_inputs import overwrite_of
 
 __all__ = ["GraphWriter", "ScheduledRun", "Watch"]
 
@@ -158,8 +165,10 @@ class GraphWriter:
         if isinstance(node.meta.get("val"), torch.Tensor):
             self.values[node] = made
         for item in items:
-            if op not in self.done or not is_new_statistic(item):
+            if not is_new_statistic(item):
                 self.values[item] = self._item(made, item.args[1], item)
+            elif op not in self.done:
+                self.values[item] = self._new_statistic(made, node, item)
         self.hold(held)
         self.done.add(op)
         self._read_sizes((node, *items))
@@ -233,7 +242,37 @@ class GraphWriter:
                 self.graph.erase_node(node)
         return GraphModule(self.traced.joint, self.graph)
 
+    def write_inputs(self) -> None:
+        """Write the new values of inputs that no op has written, now that nothing reads the old ones."""
+        for place, value in self.traced.written.items():
+            if (new := self.value(value)) is not self.values[place]:
+                self.graph.call_function(_aten.copy_.default, (self.values[place], new))
+
+    def _new_statistic(self, made: Node, node: Node, item: Node) -> Node:
+        """A running statistic after the first run of a batch norm: the buffer, if it is written in place."""
+        k = cast(int, item.args[1])
+        if node in self.traced.in_place:
+            return cast(Node, self.value(node.args[k]))
+        return self._item(made, k, item)
+
+    def _is_in_place(self, node: Node) -> bool:
+        """Whether an op writes into an input; a kernel before it may have made its operand a new tensor."""
+        if node not in self.traced.in_place or is_batch_norm_training(node):
+            return node in self.traced.in_place
+        return cast(Node, self.value(node.args[0])).op == "placeholder"
+
+    def _run_in_place(self, node: Node) -> Node:
+        """Run an op that writes the new value of an input into the input."""
+        if is_batch_norm_training(node):
+            args, kwargs = map_arg((node.args, node.kwargs), self._argument)
+            return self._call(_aten._native_batch_norm_legit.default, args, kwargs, node)
+        call = cast(Overwrite, overwrite_of(node))
+        self._call(call.target, *map_arg((call.args, call.kwargs), self._argument), node)
+        return cast(Node, self.value(call.operand))
+
     def _run(self, op: int, node: Node, reused: frozenset[int]) -> Node:
+        if op not in self.done and self._is_in_place(node):
+            return self._run_in_place(node)
         for call in overwrites(node) if reused else ():
             if self.traced.tensor_of[call.operand] in reused:
                 return self._call(call.target, *map_arg((call.args, call.kwargs), self._argument), node)

@@ -38,9 +38,17 @@ from checkmate_torch.ops.recompute_rules import (
     writes,
 )
 from checkmate_torch.ops.storages import CUDA_GRANULE, allocated_bytes, shown_by, storage_key
-from checkmate_torch.private import HOLDS_TANGENTS, InputMutationAOTOutput, Joint, PlainAOTInput, tree_leaves
+from checkmate_torch.private import (
+    HOLDS_TANGENTS,
+    InputMutationAOTOutput,
+    Joint,
+    PlainAOTInput,
+    WrittenInput,
+    tree_leaves,
+)
 from checkmate_torch.tracing.loss_bytes import LossBytes, loss_bytes
 from checkmate_torch.tracing.traced_graph import TracedGraph, ancestors, shown_name
+from checkmate_torch.tracing.written_inputs import written_early
 
 __all__ = ["trace_joint"]
 
@@ -102,9 +110,14 @@ class _Builder:
         returned = tuple(cast("Sequence[Argument]", output.args[0]))
         self.forward_outputs, self.gradients = returned[:n], returned[n:]
         self.output_roles = list(output.meta["desc"])[:n]
-        # Writes of a custom function's backward pass; forward's writes are the runtime's.
+        # Writes of a custom function's backward pass; forward's writes are among its outputs.
         self.writes = [x for x in graph.nodes if writes(x) and set(x.all_input_nodes) & set(self.primals)]
         self.live, self.backward = self._split()
+        places = {p.meta["desc"]: p for p in self.primals}
+        pairs = zip(self.output_roles, self.forward_outputs, strict=True)
+        self.in_place = written_early(
+            (places[role.mutated_input], value) for role, value in pairs if isinstance(role, WrittenInput)
+        )
 
         self.ops: list[Op] = []
         self.nodes: list[Node | None] = []
@@ -144,14 +157,17 @@ class _Builder:
             n
             for n, role in pairs
             if isinstance(n, Node)
-            and not (isinstance(role, InputMutationAOTOutput) and (self.broken or is_new_statistic(n)))
+            and not (
+                isinstance(role, InputMutationAOTOutput | WrittenInput)
+                and (self.broken or is_new_statistic(n))
+            )
         ]
 
     def _mutated_primals(self) -> set[Node]:
         """Placeholders that are overwritten after forward: by the runtime, by other code, or in backward."""
         late = {arg for node in self.writes for arg in node.all_input_nodes}
         roles = self.output_roles if self.broken else ()
-        mutated = [r.mutated_input for r in roles if isinstance(r, InputMutationAOTOutput)]
+        mutated = [r.mutated_input for r in roles if isinstance(r, InputMutationAOTOutput | WrittenInput)]
         mutated += map(PlainAOTInput, self.written_later)
         return {p for p in self.primals if p in late or p.meta["desc"] in mutated}
 
@@ -192,9 +208,10 @@ class _Builder:
         self._add_items(node)
         name = shown_name(node)
         outputs = [self._tensor(f"{name}.{k}" if k else name, v) for k, v in enumerate(fresh)]
-        if is_batch_norm_training(node) and not self.broken:
-            for t in outputs[FIRST_STATISTIC:]:  # those of the first run stay to the end; a copy makes none
-                self.kept_bytes += self.tensors[t].size
+        is_norm, in_place = is_batch_norm_training(node), node in self.in_place
+        if in_place or (is_norm and not self.broken):
+            for t in outputs[FIRST_STATISTIC if is_norm else 0 :]:  # of the first run; a copy makes none
+                self.kept_bytes += 0 if in_place else self.tensors[t].size  # they stay to the end
                 self.tensors[t] = replace(self.tensors[t], size=0)
         if (like := storage_like(node)) is not None:
             self.tensors[outputs[0]] = replace(self.tensors[outputs[0]], size=allocated_bytes(like))
@@ -203,7 +220,7 @@ class _Builder:
         state = rng_state_like(node).nbytes if is_random(node) else 0
         self.kept_bytes += state  # kept for a replay, which needs the same bytes again while it runs
         held = any(self._shows(user, outputs) for user in self.user_outputs)
-        once = held or not may_run_twice(node) or statistics_are_read(node)
+        once = held or not may_run_twice(node) or statistics_are_read(node) or (in_place and not is_norm)
         again = self._reads((as_copy(node)[1], node.kwargs))
         self.ops.append(
             Op(
@@ -280,6 +297,7 @@ class _Builder:
             tangents=tuple(self.tangents),
             forward_outputs=self.forward_outputs,
             gradients=self.gradients,
+            in_place=self.in_place,
             before_boundary=tuple(
                 v
                 for v, op in enumerate(self.ops[: self.boundary or 0])

@@ -17,7 +17,7 @@ from torch.fx.node import Argument
 from checkmate import DFGraph
 from checkmate_torch.ops.recompute_rules import is_random, may_run_twice, writes
 from checkmate_torch.ops.sizes import is_symbol
-from checkmate_torch.private import InputMutationAOTOutput, Joint
+from checkmate_torch.private import InputMutationAOTOutput, Joint, WrittenInput
 
 __all__ = ["TracedGraph", "ancestors", "shown_name"]
 
@@ -37,6 +37,7 @@ class TracedGraph:
         tangents: placeholders of the backward pass: the incoming gradients.
         forward_outputs: outputs of the forward graph, in order.
         gradients: outputs of the backward graph, in order; None where there is no gradient.
+        in_place: ops whose first runs write new values into inputs.
         before_boundary: forward ops that read an input which is overwritten right after forward.
     """
 
@@ -49,6 +50,7 @@ class TracedGraph:
     tangents: tuple[Node, ...]
     forward_outputs: tuple[Argument, ...]
     gradients: tuple[Argument, ...]
+    in_place: frozenset[Node] = frozenset()
     before_boundary: tuple[int, ...] = ()
 
     @property
@@ -85,14 +87,28 @@ class TracedGraph:
         """The nodes that are ops."""
         return frozenset(node for node in self.nodes if node is not None)
 
-    @cached_property
-    def copied_back(self) -> frozenset[Node]:
-        """The new values of inputs: AOTAutograd copies them into the inputs right after forward."""
+    @property
+    def returned(self) -> tuple[Argument, ...]:
+        """The forward outputs that generated code returns."""
         roles = self.joint.graph.output_node().meta["desc"]
         pairs = zip(self.forward_outputs, roles, strict=False)
-        return frozenset(
-            n for n, role in pairs if isinstance(n, Node) and isinstance(role, InputMutationAOTOutput)
-        )
+        return tuple(x for x, role in pairs if not isinstance(role, WrittenInput))
+
+    @cached_property
+    def written(self) -> Mapping[Node, Node]:
+        """Placeholder → its new value, which forward writes into it."""
+        roles = self.joint.graph.output_node().meta["desc"]
+        places = {p.meta["desc"]: p for p in self.primals}
+        pairs = zip(self.forward_outputs, roles, strict=False)
+        return {places[r.mutated_input]: cast(Node, x) for x, r in pairs if isinstance(r, WrittenInput)}
+
+    @cached_property
+    def new_values(self) -> frozenset[Node]:
+        """The new values of inputs, which are written or copied into the inputs by the end of forward."""
+        roles = self.joint.graph.output_node().meta["desc"]
+        pairs = zip(self.forward_outputs, roles, strict=False)
+        kinds = InputMutationAOTOutput | WrittenInput
+        return frozenset(n for n, role in pairs if isinstance(n, Node) and isinstance(role, kinds))
 
     @cached_property
     def source_of(self) -> Mapping[int, Node]:

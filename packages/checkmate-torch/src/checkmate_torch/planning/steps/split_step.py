@@ -216,8 +216,8 @@ class SplitStep(Step):
         if self.given is not None:
             return Halves(forward=forward, backward=backward, without=without)
         call = self.calls.noted(self._planned_call(step, schedule), step.known)
-        results = step.traced.forward_outputs
-        outputs = [k for k, node in enumerate(results) if node not in step.traced.copied_back]
+        results = step.traced.returned
+        outputs = [k for k, node in enumerate(results) if node not in step.traced.new_values]
         n_results = len(results)
         return Halves(
             forward=forward,

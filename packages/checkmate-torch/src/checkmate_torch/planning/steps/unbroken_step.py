@@ -186,7 +186,11 @@ class UnbrokenStep(Step):
         """
         parameters = _parameters(captured)
         traced, bare = self.traced_and_priced(partial(self.trace, joint, captured), fusing)
-        statistics = [n.meta["val"] for n in traced.joint.graph.nodes if is_new_statistic(n)]
+        statistics = [
+            n.meta["val"]
+            for n in traced.joint.graph.nodes
+            if is_new_statistic(n) and n.args[0] not in traced.in_place
+        ]
         step = with_updates(traced, parameters, self.updates, self._profile)
         step = renamed(step, named(step.traced, captured.inputs, self.module))
         step = replace(step, traced=self.with_given_costs(step.traced))
@@ -258,14 +262,14 @@ class UnbrokenStep(Step):
 
     def _captured(self, step: PricedStep, points: RandomPoints) -> Callable[[Boxed], Boxed]:
         """How to capture the generated code of a step."""
-        owned, results = step.holdings.owned, enumerate(step.traced.forward_outputs)
+        owned, results = step.holdings.owned, enumerate(step.traced.returned)
         inputs = [(k, x) for k, x in enumerate(step.captured.inputs) if isinstance(x, Tensor)]
         optimizer = self.updates.optimizer
         return partial(
             graphed,
             points=points,
             static=frozenset(k for k, x in inputs if isinstance(x, nn.Parameter) or storage_key(x) in owned),
-            copied=frozenset(k for k, node in results if node in step.traced.copied_back),
+            copied=frozenset(k for k, node in results if node in step.traced.new_values),
             reads=lambda: host_side([optimizer.param_groups, optimizer.state]),
         )
 
