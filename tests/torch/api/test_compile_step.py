@@ -6,6 +6,7 @@ import gc
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -389,3 +390,35 @@ def test_each_kind_of_inputs_has_a_plan_up_to_the_limit() -> None:
     with pytest.raises(TooManyPlansError, match="max_plans"):
         step(torch.randn(6, 8))
     step(torch.randn(4, 8))
+
+
+@pytest.mark.parametrize("kind", ["SGD", "momentum", "AdamW"])
+def test_graphs_of_the_user_notice_updates(kind: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    settings: dict[str, Any] = {"momentum": 0.9} if kind == "momentum" else {}
+    optimizer = getattr(torch.optim, kind.replace("momentum", "SGD"))(model.parameters(), lr=0.1, **settings)
+    step = compile_step(model, lambda model, x: model(x).square().mean(), optimizer, "1MiB")
+    step(torch.ones(2, 4))
+    states = [
+        x for state in optimizer.state.values() for x in state.values() if torch.is_tensor(x) and x.dim()
+    ]
+    ones = [torch.ones_like(x, requires_grad=True) for x in (*model.parameters(), *states)]
+    products = [(one * x.detach()).sum() for one, x in zip(ones, (*model.parameters(), *states), strict=True)]
+    step(torch.ones(2, 4))
+    for product in products:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.backward()
+
+
+def test_calls_that_only_accumulate_write_no_parameter() -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = compile_step(model, lambda model, x: model(x).square().mean(), optimizer, "1MiB", accumulate=2)
+    step(torch.ones(2, 4))
+    step(torch.ones(2, 4))
+    one = torch.ones_like(model.weight, requires_grad=True)
+    product = (one * model.weight.detach()).sum()
+    step(torch.ones(2, 4))
+    product.backward()
+    assert one.grad is not None
+    assert torch.equal(one.grad, model.weight)

@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 
 from checkmate import CheckmateError, UnsupportedModelError
 from checkmate_torch.ops.device import cpu_represents_gpu
-from checkmate_torch.private import FakeTensor, unfaked
+from checkmate_torch.private import FakeTensor, step_without_wrappers, unfaked
 
 __all__ = [
     "OneParameterStep",
@@ -134,10 +134,9 @@ class OneParameterStep:
         """
         optimizer = self._optimizer
         worker = object.__new__(type(optimizer))
-        vars(worker).update(
-            {**vars(optimizer), **self._hooks, "param_groups": [{**group, "params": [parameter]}]}
-        )
-        vars(worker).pop(_SCHEDULED_STEP, None)
+        own = {**vars(optimizer), **self._hooks, "param_groups": [{**group, "params": [parameter]}]}
+        own.pop(_SCHEDULED_STEP, None)
+        worker.__dict__ = own
         parameter.grad = gradient
         try:
             step_alone(worker)
@@ -154,10 +153,7 @@ def without_kernels(optimizer: Optimizer) -> Optimizer:
 
 def step_alone(optimizer: Optimizer) -> None:
     """Step without calling hooks, neither the optimizer's own nor PyTorch's global ones."""
-    step: Callable[[Optimizer], object] = type(optimizer).step
-    if getattr(step, "hooked", False):  # PyTorch wraps the step of each class once
-        step = step.__wrapped__  # type: ignore[attr-defined]
-    step(optimizer)
+    step_without_wrappers(optimizer)(optimizer)
 
 
 def is_memoryless(value: Tensor) -> bool:

@@ -9,7 +9,7 @@ is kept in its usual place, and the bits are the same.
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, cast
@@ -121,6 +121,12 @@ class Updates:
                 if parameter.grad is not None:
                     self.one_step(group, parameter, parameter.grad)
         self.optimizer.step()
+
+    def written(self, parameters: Collection[nn.Parameter]) -> list[Tensor]:
+        """The tensors that updates of these parameters write: the parameters and their states."""
+        states = (self.optimizer.state.get(p) for p in parameters)
+        values = (x for state in states if isinstance(state, Mapping) for x in state.values())
+        return [*parameters, *(x for x in values if isinstance(x, Tensor))]
 
     def coefficient(self, gradients: list[Tensor]) -> Tensor:
         """The factor that scales every gradient, as ``torch.nn.utils.clip_grad_norm_`` computes it."""

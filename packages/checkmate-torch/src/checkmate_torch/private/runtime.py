@@ -15,6 +15,7 @@ from torch._ops import OpOverload
 from torch._prims import rng_prims
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import _use_grad_for_differentiable
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
@@ -38,12 +39,15 @@ __all__ = [
     "run_with_rng_state",
     "saves_are_hooked",
     "sleep_on_gpu",
+    "step_without_wrappers",
     "storage_id",
     "store_of",
     "tree_leaves",
     "tree_map",
     "tree_map_only",
 ]
+
+_SWITCHES_GRADIENTS = _use_grad_for_differentiable(lambda _: None).__code__
 
 
 def argument_names(op: OpOverload) -> list[str]:
@@ -178,6 +182,17 @@ def parameters_of(module: nn.Module) -> Iterator[nn.Parameter]:
         parts += inside
     found = {id(x): x for part in parts for x in part._parameters.values() if x is not None}
     yield from found.values()
+
+
+def step_without_wrappers(optimizer: torch.optim.Optimizer) -> Callable[[Any], object]:
+    """An optimizer's ``step``, less hooks, and less the switch of gradients where they are off already."""
+    step: Any = type(optimizer).step
+    if getattr(step, "hooked", False):  # PyTorch wraps the step of each class once
+        step = step.__wrapped__
+    switches = getattr(step, "__code__", None) is _SWITCHES_GRADIENTS
+    if switches and not (torch.is_grad_enabled() or optimizer.defaults["differentiable"]):
+        step = step.__wrapped__
+    return step  # type: ignore[no-any-return]
 
 
 def registries(module: nn.Module) -> dict[str, object]:

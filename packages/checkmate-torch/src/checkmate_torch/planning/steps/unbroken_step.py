@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 from torch.amp import GradScaler
+from torch.autograd.graph import increment_version
 from torch.fx import GraphModule
 from torch.optim import Optimizer
 
@@ -38,7 +39,7 @@ from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.planner import Planner
 from checkmate_torch.planning.step_plan import GivenSchedule
 from checkmate_torch.planning.steps.stages import Captured, PricedStep, Step
-from checkmate_torch.private import Boxed, Halves, Joint, mark_boxed, tree_map_only
+from checkmate_torch.private import Boxed, Halves, Joint, below_autograd, mark_boxed, tree_map_only
 from checkmate_torch.running.cuda_graph import RandomPoints, graphed, host_side, recorder_on
 from checkmate_torch.running.emit import emit_unbroken
 from checkmate_torch.running.fusing import Fusion
@@ -245,9 +246,14 @@ class UnbrokenStep(Step):
         parameters = step.updates.parameters
         points = RandomPoints(recorder_on(self.updates.device)) if step.in_graph else None
         capture = None if points is None else self._captured(step, points)  # nothing here may hold the batch
+        updates = self.updates
+
+        def around(run: Boxed) -> Boxed:
+            run = below_autograd(run)
+            return _guarded(run if capture is None else capture(run), parameters, updates)
+
         return Halves(
-            forward=emit_unbroken(step.traced, schedule, watch, kernels, points),
-            around_forward=lambda run: _guarded(run if capture is None else capture(run), parameters),
+            forward=emit_unbroken(step.traced, schedule, watch, kernels, points), around_forward=around
         )
 
     def _in_graph(self, step: StepGraph, captured: Captured) -> tuple[Capturable, bool]:
@@ -285,8 +291,11 @@ def _parameters(captured: Captured) -> dict[int, nn.Parameter]:
     return {k: x for k, x in enumerate(captured.inputs) if isinstance(x, nn.Parameter)}
 
 
-def _guarded(run: Boxed, updated: Mapping[int, nn.Parameter]) -> Boxed:
-    """Generated code that runs only on the parameters whose updates are written into it."""
+def _guarded(run: Boxed, updated: Mapping[int, nn.Parameter], updates: Updates) -> Boxed:
+    """Generated code that runs only on the parameters whose updates are written into it.
+
+    Below autograd its updates raise no versions, so that is done here.
+    """
 
     def call(args: list[Any]) -> object:
         for k, parameter in updated.items():
@@ -295,6 +304,10 @@ def _guarded(run: Boxed, updated: Mapping[int, nn.Parameter]) -> Boxed:
                     f"a parameter of shape {tuple(parameter.shape)} was replaced after the step was planned: "
                     "make an optimizer for the new one, and compile the step again"
                 )
-        return run(args)
+        try:
+            return run(args)
+        finally:
+            if not updates.are_last:
+                increment_version(updates.written(updated.values()))
 
     return mark_boxed(call)
