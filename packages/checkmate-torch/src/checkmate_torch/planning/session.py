@@ -213,7 +213,7 @@ class Session:
         """Bytes of the gradients that parameters hold; 0 if held gradients are not counted."""
         if self.ignores_gradients:
             return 0
-        return sum(x.nbytes for p in parameters if (x := p.grad) is not None)
+        return sum([x.nbytes for p in parameters if (x := p.grad) is not None])
 
     def ignore_gradients(self, error: InfeasibleBudgetError) -> None:
         """Count no held gradients any more, because no plan has room for them."""

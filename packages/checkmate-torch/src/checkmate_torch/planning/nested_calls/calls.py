@@ -375,8 +375,10 @@ class _Process:
     def finish_step(self) -> None:
         """Note the nests of the step that has ended."""
         for runs in self.chains:
+            if len(runs) == 1 and not runs[0].call.provisional:
+                continue
             nest = Nest.of(runs)
-            if (len(runs) > 1 or runs[0].call.provisional) and not any(n.covers(nest) for n in self.nests):
+            if not any(n.covers(nest) for n in self.nests):
                 for nests in (self.nests, self.waiting):
                     nests[:] = [n for n in nests if not nest.covers(n) and not nest.replaces(n)] + [nest]
         self.runs.clear()
