@@ -21,6 +21,8 @@ from checkmate_torch.private import tree_leaves, tree_map
 from checkmate_torch.running import cuda_graph
 
 STEPS = 7
+READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
+"""How a mode sees that a number is read: above autograd, and below it."""
 
 
 class Tape(TorchDispatchMode):
@@ -47,7 +49,7 @@ class Tape(TorchDispatchMode):
             if self.recording:
                 self.draws.append((func, args, given))
         if self.recording:
-            if func is torch.ops.aten._local_scalar_dense.default:
+            if func in READS:
                 raise RuntimeError("operation not permitted when stream is capturing\nsee the documentation")
             self.ops.append((func, args, given, made, self.source))
         return made
