@@ -130,7 +130,11 @@ class Reads(optim.SGD):
         (lambda ps: optim.SGD(ps, lr=torch.tensor(0.1), foreach=True), "fused=True, or with a number"),
         (lambda ps: optim.SGD(ps, lr=torch.tensor(0.1), fused=True), None),
         (lambda ps: optim.Adam(ps, lr=torch.tensor(0.1), capturable=True), None),
-        (lambda ps: optim.RMSprop(ps, lr=torch.tensor(0.1), capturable=True), "RMSprop reads lr"),
+        (lambda ps: optim.RMSprop(ps, lr=torch.tensor(0.1), capturable=True), None),
+        (
+            lambda ps: optim.RMSprop(ps, lr=torch.tensor(0.1), capturable=True, foreach=False),
+            "RMSprop reads lr",
+        ),
         (lambda ps: optim.RMSprop(ps, lr=0.1, capturable=True), None),
         (Reads, "Reads reads numbers of tensors on the host"),
     ],

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from checkmate_torch.ops.device import cpu_represents_gpu
 from checkmate_torch.optimizer.separable import copied, step_alone
-from checkmate_torch.private import ReadOnHostError, fake_mode, unfaked
+from checkmate_torch.private import ReadOnHostError, as_if_eager, fake_mode, unfaked
 
 __all__ = ["tensors_read_on_host"]
 
@@ -38,39 +38,53 @@ def tensors_read_on_host(optimizer: Optimizer) -> tuple[str, ...] | None:
 
 
 def _reads(optimizer: Optimizer, on_gpu: set[str]) -> bool:
-    """Whether two steps of the first parameter of each group read a number, with these tensors on a GPU."""
+    """Whether a step reads a number, with these tensors on a GPU.
+
+    The loop over parameters decides, unless ``foreach`` is not off and is known to read nothing.
+    """
+    if not _tried(optimizer, on_gpu, foreach=False):
+        return False
+    batched = all(group.get("foreach", False) is not False for group in optimizer.param_groups)
+    return not batched or _tried(optimizer, on_gpu, foreach=True) is not False
+
+
+def _tried(optimizer: Optimizer, on_gpu: set[str], *, foreach: bool) -> bool | None:
+    """Whether two steps of the first parameter of each group read a number; None = they can't run here."""
     firsts = [group["params"][0] for group in optimizer.param_groups if group["params"]]
     with unfaked():
         mode = fake_mode()
         with mode:
-            twins = {id(p): nn.Parameter(torch.empty(p.shape, dtype=p.dtype, device="cuda")) for p in firsts}
+            twins = {id(p): _twin(p) for p in firsts}
         twin = copied(optimizer, twins)
         twin.state = defaultdict(dict)
         try:
-            with mode:
-                _step_twice(twin, on_gpu)
+            with mode, as_if_eager():
+                _step_twice(twin, on_gpu, foreach=foreach)
         except ReadOnHostError:
             return True
-        except Exception:  # noqa: BLE001 - of an optimizer that can't step without a GPU: unknown
-            return False
+        except Exception:  # noqa: BLE001 - of an optimizer that needs a real GPU
+            return None
     return False
 
 
-def _step_twice(twin: Optimizer, on_gpu: set[str]) -> None:
-    """Step for the first parameter of each group; the first step makes the state.
+def _twin(parameter: Tensor) -> nn.Parameter:
+    like = torch.empty(parameter.shape, dtype=parameter.dtype, device="cuda")
+    return nn.Parameter(like, requires_grad=parameter.requires_grad)
 
-    PyTorch's ``foreach`` reads what its loop over parameters reads, and needs a real GPU here.
-    """
+
+def _step_twice(twin: Optimizer, on_gpu: set[str], *, foreach: bool) -> None:
+    """Step for the first parameter of each group; the first step makes the state."""
     twin.param_groups = [
         {k: _placed(k, x, on_gpu) for k, x in group.items()} | {"params": group["params"][:1]}
         for group in twin.param_groups
     ]
     for group in twin.param_groups:
-        group.update({k: False for k in ("foreach",) if k in group})
+        if "foreach" in group:
+            group["foreach"] = foreach
     for _ in range(2):
         for group in twin.param_groups:
             for p in group["params"]:
-                p.grad = torch.empty_like(p)
+                p.grad = torch.empty_like(p) if p.requires_grad else None
         step_alone(twin)
 
 

@@ -6,7 +6,7 @@ The symbolic shapes take long to import, so the functions that need them import 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -34,6 +34,7 @@ __all__ = [
     "ReadOnHostError",
     "TorchDispatchMode",
     "allowed_maximum",
+    "as_if_eager",
     "current_value",
     "declared_maximum",
     "depends_on_data",
@@ -77,6 +78,17 @@ unfaked = unset_fake_temporarily
 def untraced() -> AbstractContextManager[object]:
     """Context manager: code in its block is not part of the capture that goes on outside."""
     return torch._guards.tracing(None)
+
+
+@contextmanager
+def as_if_eager() -> Iterator[None]:
+    """In the block, code that asks ``torch.compiler.is_compiling`` behaves as outside of a compilation."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = False
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
 
 
 def symbols_in(size: torch.SymInt) -> set[sympy.Symbol]:
