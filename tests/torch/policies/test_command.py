@@ -59,3 +59,15 @@ def test_without_a_policy_the_layers_are_checkpointed(cli: click.Group, tmp_path
     assert "checkpoint 4 modules: " in text
     assert "is possible" in text
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_policy_is_exported_as_code_and_as_json(cli: click.Group, tmp_path: Path) -> None:
+    program = ["export", "--torch", f"{__name__}:factory", "--batch", "1024", "--time-limit", "0.2"]
+    file = tmp_path / "policy.py"
+    words = [*program, "--budget", "80%", "--as", "modules", "--output", str(file)]
+    result = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "our own schedule" in result.stderr
+    assert "MODULES = [" in file.read_text()
+    result = CliRunner().invoke(cli, [*program, "--budget", "100%", "--as", "torchtitan", "--json"])
+    assert json.loads(result.stdout)["text"] == "none"

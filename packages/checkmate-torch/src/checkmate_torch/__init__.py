@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from checkmate_torch.optimizer.separable import UnsupportedOptimizerError
     from checkmate_torch.planning.step_plan import StepPlan
     from checkmate_torch.planning.training import PlannedTraining
+    from checkmate_torch.policies.export import Exported, checkpoint, export
     from checkmate_torch.policies.judge import Judged, Judgement, judge
     from checkmate_torch.policies.policy import LibraryDefault, MemoryBudget, PolicyError, Recompute, Save
     from checkmate_torch.tools.batches import LargestBatch, max_batch_size
@@ -43,6 +44,7 @@ __all__ = [
     "CompiledModule",
     "CompiledStep",
     "Explanation",
+    "Exported",
     "Fit",
     "FitTable",
     "Judged",
@@ -66,10 +68,12 @@ __all__ = [
     "UnsupportedOptimizerError",
     "bind",
     "capturable",
+    "checkpoint",
     "compile",
     "compile_step",
     "disable",
     "enable",
+    "export",
     "fit",
     "judge",
     "last_plan",
@@ -89,6 +93,7 @@ _HOMES = {
     "CompiledModule": ".api.compile",
     "CompiledStep": ".api.compile_step",
     "Explanation": "checkmate.report",
+    "Exported": ".policies.export",
     "Fit": ".tools.fit.table",
     "FitTable": ".tools.fit.table",
     "Judged": ".policies.judge",
@@ -113,10 +118,12 @@ _HOMES = {
     "bind": ".api.bind",
     "capturable": ".api.capturable",
     "checkmate_backend": ".api.backend",
+    "checkpoint": ".policies.export",
     "compile": ".api.compile",
     "compile_step": ".api.compile_step",
     "disable": ".api.enable",
     "enable": ".api.enable",
+    "export": ".policies.export",
     "fit": ".tools.fit.predict",
     "judge": ".policies.judge",
     "last_plan": ".api.backend",

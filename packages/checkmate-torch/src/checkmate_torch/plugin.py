@@ -68,7 +68,7 @@ def checkmate_register_exporters() -> list[ExporterSpec]:
 
 @hookimpl
 def checkmate_register_commands(cli: click.Group) -> None:
-    """Add ``checkmate demo``, ``selfcheck``, ``fit`` and ``judge``."""
+    """Add ``checkmate demo``, ``selfcheck``, ``fit``, ``judge`` and ``export``."""
     from checkmate_torch import selfcheck
     from checkmate_torch.policies import command as policies_command
     from checkmate_torch.tools import commands

@@ -1,4 +1,4 @@
-"""The command ``checkmate judge``: what recomputation policies cost, as sentences, JSON, or a picture.
+"""The commands ``checkmate judge`` and ``export``: what recomputation policies cost, and the best for a tool.
 
 Registering the command does not import PyTorch, so that the command line starts quickly; running it does.
 """
@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from checkmate.plugins import examples
+from checkmate.plugins import examples, replace_file
 from checkmate_torch.tools.fit.command import DTYPES, errors_of, factory_of
 
 if TYPE_CHECKING:
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
+_TARGETS = ("sac", "modules", "every-n-layers", "torchtitan")
+
 
 def register(cli: click.Group) -> None:
-    """Add the command ``judge``."""
+    """Add the commands ``judge`` and ``export``."""
     import click
 
     output = click.Path(dir_okay=False, writable=True, path_type=Path)
@@ -67,6 +69,51 @@ def register(cli: click.Group) -> None:
         if output is not None:
             found.save_picture(output)
         click.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found))
+
+    @cli.command(
+        epilog=examples(
+            "checkmate export --hf config.json --batch 4 --sequence 2048 --budget 60% --as every-n-layers",
+            "checkmate export --torch package.module:factory --budget 8GiB --as sac --output policy.py",
+        )
+    )
+    @_of_model
+    @click.option("--budget", required=True, help="Bytes, 8GiB, or a share of the plain peak, 60%.")
+    @click.option("--as", "target", type=click.Choice(_TARGETS), default="sac", show_default=True)
+    @click.option("--time-limit", type=click.FloatRange(min=0), default=2.0, show_default=True)
+    @click.option("--output", type=output, help="Write the policy to a file instead of printing it.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+    def export(
+        *, budget: str, target: str, time_limit: float, output: Path | None, as_json: bool, **asked: Any
+    ) -> None:
+        """Which policy of another tool is the best within a budget? Prints something to paste.
+
+        The prediction, on stderr, is that of the policy, beside the cost of a schedule of our own. Nothing is
+        allocated or run. FACTORY is as for judge.
+        """
+        from rich.console import Console
+
+        with Console(stderr=True).status("judging policies"), errors_of(asked["hf"]):
+            from checkmate_torch.policies import export as exporting
+
+            model, example_inputs, loss = _made(asked)
+            found = exporting.export(
+                model,
+                example_inputs,
+                budget,
+                target,
+                loss=loss,
+                device=asked["device"],
+                time_limit=time_limit,
+                **_costs(asked),
+            )
+        if output is not None:
+            replace_file(output, found.text.encode())
+        if as_json:
+            click.echo(json.dumps(found.to_dict(), indent=2))
+            return
+        click.echo(str(found), err=True)
+        if output is None:
+            click.echo(found.text)
 
 
 def _of_model(command: Any) -> Any:

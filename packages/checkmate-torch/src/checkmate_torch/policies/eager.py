@@ -26,6 +26,7 @@ from checkmate_torch.costs.flops import product_flops
 from checkmate_torch.costs.price import price
 from checkmate_torch.memory.live_bytes import LiveBytes
 from checkmate_torch.memory.plain_step import count_step
+from checkmate_torch.ops.device import counts_as_cuda
 from checkmate_torch.ops.storages import rounded, tensors_in
 from checkmate_torch.planning.options import Options
 from checkmate_torch.policies.policy import EagerPolicy, Place, applied
@@ -80,15 +81,17 @@ class EagerStep:
         changes: each time the bytes of a storage change: number of ops before, storage, bytes since then;
             first those that are held before, with the number -1.
         samples: key of an op → its node, with fake tensors.
+        states: bytes of the random states that the checkpoints hold on the device.
     """
 
     ran: Sequence[Ran]
     changes: Sequence[tuple[int, int, int]]
     samples: Mapping[Hashable, Node]
+    states: int
 
     def peak(self, workspaces: Mapping[Hashable, int]) -> tuple[int, int]:
         """The most bytes at once, and the index of the op that runs then."""
-        return max((op.live + workspaces.get(op.key, 0), -k) for k, op in enumerate(self.ran))
+        return max((self.states + op.live + workspaces.get(op.key, 0), -k) for k, op in enumerate(self.ran))
 
     def held_after(self, op: int) -> dict[str, int]:
         """What fills the memory after an op, and bytes; the largest first."""
@@ -163,7 +166,9 @@ def run_eagerly(
             f"the model's own code can't run on fake tensors under the policy {policy}: logging at level "
             "DEBUG says why"
         )
-    return EagerStep(ran=found.ran, changes=found.changes, samples=found.samples)
+    on_cpu = not any(map(counts_as_cuda, {x.device for x in tensors_in([*model.parameters()])}))
+    state = torch.get_rng_state().nbytes if on_cpu else 0  # a tensor of the CPU, whatever the device
+    return EagerStep(ran=found.ran, changes=found.changes, samples=found.samples, states=state * place.calls)
 
 
 class _Recorder(LiveBytes):  # type: ignore[no-untyped-call]

@@ -35,6 +35,8 @@ __all__ = [
     "Save",
     "SavePolicy",
     "applied",
+    "apply",
+    "has_own_checkpointing",
     "layers_of",
     "parsed",
     "usual_policies",
@@ -180,11 +182,13 @@ class Place:
     Attributes:
         modules: those that run, innermost last.
         again: number of recomputations around.
+        calls: number of calls of checkpointed modules so far, recomputations left out.
         runs: how often each op has run in this call of the module that is checkpointed; None = outside.
     """
 
     modules: list[str] = field(default_factory=list)
     again: int = 0
+    calls: int = 0
     runs: Counter[str] | None = None
 
     @contextmanager
@@ -192,6 +196,7 @@ class Place:
         """Inside the block a checkpointed module runs; for the first time, or ``again``."""
         before, self.runs = self.runs, Counter()
         self.again += again
+        self.calls += not again
         try:
             yield
         finally:
@@ -199,14 +204,16 @@ class Place:
             self.runs = before
 
 
-@contextmanager
-def applied(policy: EagerPolicy, model: nn.Module, place: Place | None = None) -> Iterator[None]:
-    """Run a model under a policy within the block; afterwards it runs as before.
+def apply(policy: EagerPolicy, model: nn.Module, place: Place | None = None) -> ExitStack:
+    """Let a model run under a policy from now on.
 
     Args:
         policy: what runs again.
         model: its modules' ``forward`` is replaced, each by one of the same meaning.
         place: kept up to date while the model runs; None = of no interest.
+
+    Returns:
+        What undoes that, when it is closed.
 
     Raises:
         PolicyError: if the policy does not suit the model.
@@ -219,6 +226,13 @@ def applied(policy: EagerPolicy, model: nn.Module, place: Place | None = None) -
             _enable_library(policy, model, place, undo)
         else:
             _checkpoint_modules(policy, model, place, undo)
+        return undo.pop_all()
+
+
+@contextmanager
+def applied(policy: EagerPolicy, model: nn.Module, place: Place | None = None) -> Iterator[None]:
+    """Run a model under a policy within the block, as :func:`apply` does."""
+    with apply(policy, model, place):
         yield
 
 
@@ -346,9 +360,15 @@ def layers_of(model: nn.Module) -> list[tuple[str, ...]]:
     ]
 
 
+def has_own_checkpointing(model: nn.Module) -> bool:
+    """Whether the library of a model has a setting for gradient checkpointing that the model supports."""
+    supported = bool(getattr(model, "supports_gradient_checkpointing", True))
+    return hasattr(model, "gradient_checkpointing_enable") and supported
+
+
 def usual_policies(model: nn.Module) -> list[EagerPolicy]:
     """What is usually done: the model's own checkpointing, or that of its outermost repeated parts."""
-    if hasattr(model, "gradient_checkpointing_enable"):
+    if has_own_checkpointing(model):
         return [LibraryDefault()]
     layers = layers_of(model)
     outermost = [names for names in layers if names[0].count(".") == layers[0][0].count(".")]
