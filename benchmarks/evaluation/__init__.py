@@ -41,6 +41,7 @@ from evaluation import (
     torch_details,
     torch_fit,
     torch_gpu,
+    torch_policies,
     torch_world,
 )
 from evaluation.experiment import Experiment
@@ -75,6 +76,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         *torch_details.EXPERIMENTS,
         torch_fit.EXPERIMENT,
         torch_gpu.EXPERIMENT,
+        torch_policies.EXPERIMENT,
         host_time.EXPERIMENT,
         *torch_world.EXPERIMENTS,
     )

@@ -18,10 +18,10 @@ from checkmate_torch.ops.sizes import largest, typical
 from checkmate_torch.ops.storages import shown_by
 from checkmate_torch.private import tree_map
 
-__all__ = ["flops_of", "number_format", "product_flops"]
+__all__ = ["LIKE_ON_GPU", "flops_of", "number_format", "product_flops"]
 
 _aten = torch.ops.aten
-_SAME_AS: dict[object, object] = {
+LIKE_ON_GPU: dict[object, object] = {
     _aten._scaled_dot_product_flash_attention_for_cpu: _aten._scaled_dot_product_flash_attention,
     _aten._scaled_dot_product_flash_attention_for_cpu_backward: (
         _aten._scaled_dot_product_flash_attention_backward
@@ -42,7 +42,7 @@ def flops_of(node: Node) -> float:
 def product_flops(node: Node) -> int | None:
     """The same for products, convolutions and attention; None for other ops."""
     packet = getattr(node.target, "overloadpacket", None)
-    formula = flop_registry.get(_SAME_AS.get(packet, packet))
+    formula = flop_registry.get(LIKE_ON_GPU.get(packet, packet))
     if formula is None:
         return None
     args, kwargs = tree_map(typical, map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val")))

@@ -34,6 +34,7 @@ from checkmate_torch.policies.policy import (
     apply,
     has_own_checkpointing,
     layers_of,
+    outermost_layers,
 )
 
 __all__ = ["TARGETS", "Exported", "checkpoint", "export"]
@@ -265,11 +266,9 @@ class _Search:
 
 def _lines(target: str, search: _Search) -> Iterator[Sequence[EagerPolicy]]:
     """The lines of policies of a target, on each of which the peak falls."""
-    groups = layers_of(search.model)
-    if not groups:
+    layers = outermost_layers(search.model)
+    if not layers:
         raise PolicyError("the model has no repeated layers: name modules in a Recompute policy")
-    outermost = [names for names in groups if names[0].count(".") == groups[0][0].count(".")]
-    layers = tuple(name for names in outermost for name in names)
     if target == "torchtitan":
         yield from _saving(search, layers, by_module=True)
         return
@@ -280,20 +279,19 @@ def _lines(target: str, search: _Search) -> Iterator[Sequence[EagerPolicy]]:
     yield [Recompute(modules=layers, every=n) for n in numbers]
     if target == "every-n-layers":
         return
-    for names in _module_sets(search.model, groups, layers):
+    for names in _module_sets(search.model, layers):
         yield [Recompute(modules=names[:k]) for k in range(1, len(names) + 1)]
     if target == "sac":
         yield from _saving(search, layers, by_module=False)
 
 
-def _module_sets(
-    model: nn.Module, groups: Sequence[tuple[str, ...]], layers: tuple[str, ...]
-) -> list[tuple[str, ...]]:
+def _module_sets(model: nn.Module, layers: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Layers; with what is beside them; each kind of part that has parts itself; all parts of the layers."""
     known = {name: module for name, module in model.named_modules() if name}
     above = {name for name in known if any(layer.startswith(f"{name}.") for layer in layers)}
     whole = tuple(n for n in known if n not in above and (n.rpartition(".")[0] in {"", *above}))
     depth = layers[0].count(".") + 1
+    groups = layers_of(model)
     parts = [names for names in groups if names[0].count(".") == depth and [*known[names[0]].children()]]
     together = tuple(n for n in known if n.count(".") == depth and n.rpartition(".")[0] in layers)
     return list(dict.fromkeys(filter(None, (layers, whole, *parts, together))))

@@ -38,6 +38,7 @@ __all__ = [
     "apply",
     "has_own_checkpointing",
     "layers_of",
+    "outermost_layers",
     "parsed",
     "usual_policies",
 ]
@@ -346,18 +347,24 @@ class _Saved:
 
 
 def layers_of(model: nn.Module) -> list[tuple[str, ...]]:
-    """The repeated parts of a model, as paths of modules that differ in one number, the outermost first.
+    """The repeated parts of a model, as paths of modules that differ in numbers only, the outermost first.
 
     >>> layers_of(nn.ModuleDict({"blocks": nn.ModuleList(nn.Linear(2, 2) for _ in range(3))}))
     [('blocks.0', 'blocks.1', 'blocks.2')]
     """
-    found: dict[tuple[str, type], list[str]] = {}
-    for name, module in model.named_modules():
-        if re.search(r"(^|\.)\d+(\.|$)", name):
-            found.setdefault((re.sub(r"\b\d+\b", "*", name), type(module)), []).append(name)
-    return [
-        tuple(names) for _, names in sorted(found.items(), key=lambda i: i[0][0].count(".")) if len(names) > 1
-    ]
+    found: dict[str, list[str]] = {}
+    for name, _ in model.named_modules():
+        if (pattern := re.sub(r"\b\d+\b", "*", name)) != name:
+            found.setdefault(pattern, []).append(name)
+    several = [tuple(names) for names in found.values() if len(names) > 1]
+    return sorted(several, key=lambda names: names[0].count("."))
+
+
+def outermost_layers(model: nn.Module) -> tuple[str, ...]:
+    """The outermost repeated parts of a model, in its order."""
+    groups = layers_of(model)
+    depth = groups[0][0].count(".") if groups else 0
+    return tuple(name for names in groups if names[0].count(".") == depth for name in names)
 
 
 def has_own_checkpointing(model: nn.Module) -> bool:
@@ -370,6 +377,5 @@ def usual_policies(model: nn.Module) -> list[EagerPolicy]:
     """What is usually done: the model's own checkpointing, or that of its outermost repeated parts."""
     if has_own_checkpointing(model):
         return [LibraryDefault()]
-    layers = layers_of(model)
-    outermost = [names for names in layers if names[0].count(".") == layers[0][0].count(".")]
-    return [Recompute(modules=tuple(name for names in outermost for name in names))] if outermost else []
+    layers = outermost_layers(model)
+    return [Recompute(modules=layers)] if layers else []
