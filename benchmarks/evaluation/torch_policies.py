@@ -74,8 +74,8 @@ def _judged_summary(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     equal = sum(row["flops_again"] == row["flops_counted"] for _, row in rows)
     close = sum(x <= 0.02 for x in off)
     return (
-        f"Of {len(rows)} policies, {close} have a peak within 2 % of the measured one; the largest difference "
-        f"is {max(off, default=0.0):.2%}. FLOPs that run again are equal for {equal}."
+        f"Of {len(rows)} policies, {close} have a peak within 2 % of the measured one; the largest "
+        f"difference is {max(off, default=0.0):.2%}. FLOPs that run again are equal for {equal}."
     )
 
 

@@ -194,6 +194,15 @@ def test_a_schedule_is_judged_as_the_simulator_does() -> None:
         judge(model, inputs, Schedule.from_sequence(traced.graph, [0]), cost_model="flops", time_limit=0)
 
 
+def test_a_policy_is_judged_for_a_gpu_that_is_not_here() -> None:
+    """Recomputations run the kernels of the device, too: otherwise they keep other tensors."""
+    model, inputs = network("llama")
+    found = judge(model, inputs, ["layers.?", "layers.?/2"], device="cuda:H100-80GB", time_limit=0)
+    peaks = [row.peak for row in found.rows]
+    assert peaks[0] > peaks[2] > peaks[1]
+    assert 0 < found[2].overhead < found[1].overhead < 0.5
+
+
 def test_pytorchs_own_partitioner_is_judged_on_the_same_graph() -> None:
     model, inputs = network("llama")
     budgets = [MemoryBudget(share=share) for share in (1.0, 0.5, 0.0)]

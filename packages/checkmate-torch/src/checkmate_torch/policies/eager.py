@@ -22,6 +22,7 @@ from torch.fx import Graph, Node
 from checkmate import DFGraph, Op, UnsupportedModelError
 from checkmate import Tensor as GraphTensor
 from checkmate_torch.capture.arguments import Loss
+from checkmate_torch.capture.target_kernels import RunsKernelsOfTarget
 from checkmate_torch.costs.flops import product_flops
 from checkmate_torch.costs.price import price
 from checkmate_torch.memory.live_bytes import LiveBytes
@@ -152,7 +153,7 @@ def run_eagerly(
         PolicyError: if the policy does not suit the model.
         UnsupportedModelError: if the model's code can't run on fake tensors, or there is no scalar loss.
     """
-    place = Place()
+    place = Place(mode=RunsKernelsOfTarget)
     counting: Callable[[Mapping[int, int]], _Recorder] = partial(_Recorder, place)
     found = count_step(
         model,

@@ -238,11 +238,13 @@ class _Search:
         return self.found[policy]
 
     def fits(self, policy: EagerPolicy) -> bool:
-        """Whether a policy is within the budget; one that the model can't run under is not."""
+        """Whether a policy is within the budget; one that saves what is overwritten later is not."""
         try:
             return self.judged(policy).peak <= self.budget
-        except UnsupportedModelError:  # such as a saved output that is overwritten later
-            return False
+        except UnsupportedModelError:
+            if isinstance(policy, Recompute) and policy.save:
+                return False
+            raise
 
     def follow(self, line: Sequence[EagerPolicy]) -> int:
         """Judge the first policy of a line that fits, by bisection; returns its position, or the length."""

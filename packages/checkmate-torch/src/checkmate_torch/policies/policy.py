@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -185,12 +185,15 @@ class Place:
         again: number of recomputations around.
         calls: number of calls of checkpointed modules so far, recomputations left out.
         runs: how often each op has run in this call of the module that is checkpointed; None = outside.
+        mode: makes what recomputations run in: PyTorch runs a backward pass, and what it recomputes, outside
+            of modes that change functions.
     """
 
     modules: list[str] = field(default_factory=list)
     again: int = 0
     calls: int = 0
     runs: Counter[str] | None = None
+    mode: Callable[[], AbstractContextManager[object]] = nullcontext
 
     @contextmanager
     def inside(self, again: int) -> Iterator[None]:
@@ -199,7 +202,8 @@ class Place:
         self.again += again
         self.calls += not again
         try:
-            yield
+            with self.mode() if again else nullcontext():
+                yield
         finally:
             self.again -= again
             self.runs = before
