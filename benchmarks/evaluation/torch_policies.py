@@ -88,8 +88,6 @@ def _judged_line(network: str, row: Mapping[str, Any]) -> list[str]:
         f"{row['peak'] / row['measured'] - 1:+.2%}",
         same,
         f"{row['overhead']:+.1%}",
-        "" if row["best_overhead"] is None else f"{row['best_overhead']:+.1%}",
-        f"{row['bound']:+.1%}",
     ]
 
 

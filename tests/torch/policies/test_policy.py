@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy
 
 from checkmate_torch import LibraryDefault, MemoryBudget, PolicyError, Recompute, Save
-from checkmate_torch.policies.policy import applied, layers_of, parsed, usual_policies
+from checkmate_torch.policies.policy import applied, apply, layers_of, parsed, usual_policies
 
 names = st.text("abc.*_", min_size=1, max_size=12).filter(lambda name: name.strip("*"))
 runs = st.none() | st.frozensets(st.integers(0, 20), min_size=1, max_size=3)
@@ -89,6 +92,19 @@ def test_a_model_is_left_as_it_was() -> None:
     with pytest.raises(ZeroDivisionError), applied(parsed("blocks.*"), model):
         _ = 1 / 0
     assert [dict(vars(module)) for module in model.modules()] == before
+
+
+def test_a_model_under_a_policy_can_be_copied_and_keeps_its_signatures() -> None:
+    model, x = Net(), torch.randn(3, 8)
+    names = inspect.signature(model.blocks[0].forward).parameters
+    with apply(parsed("blocks.? save blocks.* :: aten.mm.default"), model):
+        assert inspect.signature(model.blocks[0].forward).parameters == names
+        assert "forward" not in vars(model)
+        twin = copy.deepcopy(model)
+    model.eval()(x).backward()
+    twin.eval()(x).backward()
+    pairs = zip(model.parameters(), twin.parameters(), strict=True)
+    assert all(torch.equal(p.grad, q.grad) for p, q in pairs)
 
 
 def test_a_policy_function_is_asked() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import partial, update_wrapper
 from typing import Any
 
 import torch
@@ -225,8 +225,7 @@ def apply(policy: EagerPolicy, model: nn.Module, place: Place | None = None) -> 
     """
     with ExitStack() as undo:
         if place is not None:
-            for name, module in model.named_modules():
-                undo.callback(_replace(module, partial(_noted, module.forward, name, place)))
+            _note_modules(model, place, undo)
         if isinstance(policy, LibraryDefault):
             _enable_library(policy, model, place, undo)
         else:
@@ -247,8 +246,7 @@ def _checkpoint_modules(policy: Recompute, model: nn.Module, place: Place | None
         return
     where = place or Place()
     if place is None and isinstance(policy.save, tuple) and any(s.module != "*" for s in policy.save):
-        for name, module in known.items():
-            undo.callback(_replace(module, partial(_noted, module.forward, name, where)))
+        _note_modules(model, where, undo)
     for module in known.values():
         config: Any = getattr(module, "config", None)
         if getattr(config, "use_cache", False):
@@ -282,10 +280,17 @@ def _enable_library(policy: LibraryDefault, model: Any, place: Place | None, und
         raise PolicyError(f"{type(model).__name__}.gradient_checkpointing_enable(): {error}") from error
 
 
-def _replace(module: nn.Module, forward: Callable[..., object]) -> Callable[[], None]:
-    """Replace a module's forward; returns what undoes that."""
+def _note_modules(model: nn.Module, place: Place, undo: ExitStack) -> None:
+    """Keep a place up to date while the parts of a model run."""
+    for name, module in model.named_modules():
+        if name:
+            undo.callback(_replace(module, partial(_noted, module.forward, name, place)))
+
+
+def _replace(module: nn.Module, forward: partial[object]) -> Callable[[], None]:
+    """Replace a module's forward by one with the same signature; returns what undoes that."""
     before = vars(module).get("forward")
-    vars(module)["forward"] = forward
+    vars(module)["forward"] = update_wrapper(forward, module.forward)
 
     def undo() -> None:
         if before is None:
