@@ -37,29 +37,14 @@ def markdown(results: Results) -> str:
     """Both summaries with their tables, and what failed."""
     judged, exported = list(_parts(results, "judge")), list(_parts(results, "export"))
     failures = [f"- {row['network']}: {row.failure}" for row in results.rows if row.failure]
-    parts = [
-        _judged_summary(judged),
-        table(
-            (
-                "model",
-                "policy",
-                "peak MiB",
-                "measured",
-                "off",
-                "FLOPs again equal",
-                "extra",
-                "best",
-                "proved",
-            ),
-            [_judged_line(*row) for row in judged],
-        ),
-        _exported_summary(exported),
-        table(
-            ("model", "budget", "for", "peak MiB", "measured", "of budget", "extra", "our own", "proved"),
-            [_exported_line(*row) for row in exported],
-        ),
-        "\n".join(failures),
-    ]
+    parts: list[str] = []
+    if judged:
+        head: tuple[str, ...] = ("model", "policy", "peak MiB", "measured", "off", "FLOPs equal", "extra")
+        parts += [_judged_summary(judged), table(head, [_judged_line(*row) for row in judged])]
+    if exported:
+        head = ("model", "budget", "for", "peak MiB", "measured", "of budget", "extra", "our own", "proved")
+        parts += [_exported_summary(exported), table(head, [_exported_line(*row) for row in exported])]
+    parts.append("\n".join(failures))
     return "\n\n".join(filter(None, parts))
 
 

@@ -24,8 +24,8 @@ from checkmate_torch.costs.meter import memory_meter
 from checkmate_torch.policies.policy import (
     EagerPolicy,
     applied,
-    has_own_checkpointing,
     outermost_layers,
+    own_checkpointing,
     usual_policies,
 )
 from steps.process import Row, answer
@@ -100,7 +100,7 @@ def _judged(step: _Step) -> Iterator[Row]:
 def _policies(model: nn.Module) -> dict[str, EagerPolicy]:
     """Six policies as they are in use."""
     usual = usual_policies(model)[0]
-    own = has_own_checkpointing(model)
+    own = own_checkpointing(model)
     outer = outermost_layers(model)
     nth = LibraryDefault(every=2) if own and model.__module__.startswith("transformers") else None
     return {

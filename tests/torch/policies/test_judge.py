@@ -170,6 +170,22 @@ def test_peak_and_flops_are_those_of_the_real_step(name: str, k: int) -> None:
     assert (row.overhead > 0) == (again > 0 or k > 0)
 
 
+@pytest.mark.parametrize("text", ["library", "library/2", "model.layers.?"])
+def test_the_checkpointing_of_a_library_is_judged(text: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4}
+    config = transformers.LlamaConfig(**sizes, num_key_value_heads=2, vocab_size=200)
+    model, ids = transformers.LlamaForCausalLM(config).train(), torch.randint(200, (4, 64))
+    inputs = {"input_ids": ids, "labels": ids}
+    found = judge(model, inputs, text, loss=lambda out: out.loss, cost_model="flops", time_limit=0)
+    assert config.use_cache
+    assert not any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+    with applied(parsed(text), model), memory_meter(model, inputs) as meter:
+        model(**inputs).loss.backward()
+    assert found[1].peak == pytest.approx(meter.peak, rel=TOLERANCE)
+    assert found[1].peak < found[0].peak
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_fills_the_peak_is_the_peak(name: str) -> None:
     for row in judgement(name).rows[1:]:

@@ -124,7 +124,7 @@ def test_wrong_policies_are_named() -> None:
     with pytest.raises(PolicyError, match=r"'block.\*'"), applied(parsed("block.*"), Net()):
         pass
     with (
-        pytest.raises(PolicyError, match="no gradient_checkpointing_enable"),
+        pytest.raises(PolicyError, match="no gradient checkpointing of its own"),
         applied(LibraryDefault(), Net()),
     ):
         pass

@@ -32,9 +32,9 @@ from checkmate_torch.policies.policy import (
     Recompute,
     Save,
     apply,
-    has_own_checkpointing,
     layers_of,
     outermost_layers,
+    own_checkpointing,
 )
 
 __all__ = ["TARGETS", "Exported", "checkpoint", "export"]
@@ -275,7 +275,7 @@ def _lines(target: str, search: _Search) -> Iterator[Sequence[EagerPolicy]]:
         yield from _saving(search, layers, by_module=True)
         return
     numbers = range(len(layers), 0, -1)
-    if target == "every-n-layers" and has_own_checkpointing(search.model):
+    if target == "every-n-layers" and own_checkpointing(search.model):
         yield [LibraryDefault(every=n) for n in numbers]
         return
     yield [Recompute(modules=layers, every=n) for n in numbers]
@@ -363,7 +363,7 @@ def _compared(judged: Judged, traced: TracedModel, budget: int, time_limit: floa
 def _text(target: str, policy: EagerPolicy, model: nn.Module) -> str:
     """What to paste for a policy."""
     if isinstance(policy, LibraryDefault):
-        return f"model.gradient_checkpointing_enable(every_n_layers={policy.every})"
+        return f"model.{own_checkpointing(model)}_enable(every_n_layers={policy.every})"
     save = policy.save if isinstance(policy.save, tuple) else ()
     if target == "torchtitan" and not policy.modules:
         return "none"

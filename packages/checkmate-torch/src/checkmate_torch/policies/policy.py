@@ -1,7 +1,7 @@
 """Policies: which modules run again in the backward pass, and which of their ops keep their outputs.
 
     Recompute      torch.utils.checkpoint around modules, by name, every n-th, or with ops that are saved
-    LibraryDefault the model's own gradient_checkpointing_enable(), as in transformers
+    LibraryDefault the model's own gradient checkpointing, as models of transformers have it
     MemoryBudget   activation_memory_budget of torch.compile
     a schedule     of the traced graph
 
@@ -36,9 +36,9 @@ __all__ = [
     "SavePolicy",
     "applied",
     "apply",
-    "has_own_checkpointing",
     "layers_of",
     "outermost_layers",
+    "own_checkpointing",
     "parsed",
     "usual_policies",
 ]
@@ -98,7 +98,9 @@ class Recompute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryDefault:
-    """The model's own ``gradient_checkpointing_enable()``, as models of transformers and diffusers have one.
+    """The model's own ``gradient_checkpointing_enable()``, or ``activation_checkpointing_enable()``.
+
+    Models of transformers have one of them.
 
     Attributes:
         every: ``every_n_layers``; transformers has it from 5.17 on.
@@ -269,15 +271,16 @@ def _chosen(policy: Recompute, model: nn.Module) -> list[str]:
 
 
 def _enable_library(policy: LibraryDefault, model: Any, place: Place | None, undo: ExitStack) -> None:
-    if not hasattr(model, "gradient_checkpointing_enable"):
-        raise PolicyError(f"{type(model).__name__} has no gradient_checkpointing_enable()")
-    settings: dict[str, Any] = {"every_n_layers": policy.every} if policy.every > 1 else {}
+    name = own_checkpointing(model)
+    if not name:
+        raise PolicyError(f"{type(model).__name__} has no gradient checkpointing of its own")
     kwargs = {"use_reentrant": False, "context_fn": partial(_contexts, (), place or Place())}
-    undo.callback(model.gradient_checkpointing_disable)
+    settings: dict[str, Any] = {"every_n_layers": policy.every} if policy.every > 1 else {}
+    undo.callback(getattr(model, f"{name}_disable"))
     try:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs, **settings)
+        getattr(model, f"{name}_enable")(**{f"{name}_kwargs": kwargs}, **settings)
     except (TypeError, ValueError) as error:
-        raise PolicyError(f"{type(model).__name__}.gradient_checkpointing_enable(): {error}") from error
+        raise PolicyError(f"{type(model).__name__}.{name}_enable(): {error}") from error
 
 
 def _note_modules(model: nn.Module, place: Place, undo: ExitStack) -> None:
@@ -376,15 +379,19 @@ def outermost_layers(model: nn.Module) -> tuple[str, ...]:
     return tuple(name for names in groups if names[0].count(".") == depth for name in names)
 
 
-def has_own_checkpointing(model: nn.Module) -> bool:
-    """Whether the library of a model has a setting for gradient checkpointing that the model supports."""
-    supported = bool(getattr(model, "supports_gradient_checkpointing", True))
-    return hasattr(model, "gradient_checkpointing_enable") and supported
+def own_checkpointing(model: nn.Module) -> str:
+    """How the methods of the checkpointing begin that the library of a model has for it; "" = it has none."""
+    names = (
+        "activation_checkpointing",
+        "gradient_checkpointing",
+    )  # of transformers, the second is deprecated
+    supported = getattr(model, "supports_gradient_checkpointing", True)
+    return next((name for name in names if supported and hasattr(model, f"{name}_enable")), "")
 
 
 def usual_policies(model: nn.Module) -> list[EagerPolicy]:
     """What is usually done: the model's own checkpointing, or that of its outermost repeated parts."""
-    if has_own_checkpointing(model):
+    if own_checkpointing(model):
         return [LibraryDefault()]
     layers = outermost_layers(model)
     return [Recompute(modules=layers)] if layers else []
