@@ -299,7 +299,7 @@ def _guarded(run: Boxed, updated: Mapping[int, nn.Parameter], updates: Updates) 
 
     def call(args: list[Any]) -> object:
         for k, parameter in updated.items():
-            if args[k].data_ptr() != parameter.data_ptr():
+            if args[k] is not parameter and args[k].data_ptr() != parameter.data_ptr():
                 raise UnsupportedModelError(
                     f"a parameter of shape {tuple(parameter.shape)} was replaced after the step was planned: "
                     "make an optimizer for the new one, and compile the step again"
