@@ -25,6 +25,8 @@ class Kind(StrEnum):
     """The use of a byte, in words that hold for every framework."""
 
     PARAMETERS = "parameters"
+    GATHERED_PARAMETERS = "gathered parameters"
+    GATHER_BUFFERS = "buffers of all-gathers"
     BUFFERS = "buffers"
     VARIABLES = "variables that are not trained"
     OPTIMIZER = "optimizer state"
@@ -38,6 +40,8 @@ class Kind(StrEnum):
     EARLIER_GRADIENTS = "gradients so far"
     OTHER_CALLS = "held by other calls of the step"
     UPDATES = "updates"
+    GATHERED_GRADIENTS = "gradients before their reduction"
+    SCATTER_BUFFERS = "buffers of reduce-scatters"
     BUCKETS = "buckets of DDP"
     RANDOM_STATES = "random states"
     CUDA_GRAPH = "copies for the CUDA graph"

@@ -17,8 +17,9 @@ from checkmate_torch.api.compile import CompiledModule
 from checkmate_torch.capture.arguments import check_module, check_trains
 from checkmate_torch.distributed.wrappers import inside_of
 from checkmate_torch.planning.options import Options, TrainingSettings
+from checkmate_torch.planning.sharded.training import ShardedTraining
 from checkmate_torch.planning.training import PlannedTraining
-from checkmate_torch.private import has_hooks, in_place, is_captured, original_of, set_in_place
+from checkmate_torch.private import has_hooks, in_place, is_captured, is_sharded, original_of, set_in_place
 
 __all__ = ["disable", "enable", "planned_training"]
 
@@ -27,7 +28,9 @@ _enabled: weakref.WeakKeyDictionary[nn.Module, PlannedTraining] = weakref.WeakKe
 """Enabled models, kept after ``model.compile()`` replaced the planned call, so that we can warn."""
 
 
-def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingSettings]) -> PlannedTraining:
+def enable(
+    model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingSettings]
+) -> PlannedTraining | ShardedTraining:
     """Let a model train within a byte budget, in place: same gradients, lower peak, least extra time.
 
     The model keeps its class, the signature of ``forward``, its methods, and what it saves; so trainers see
@@ -69,7 +72,7 @@ def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingS
     options = Options.parse(budget=budget, **settings)
     model = _target(model)
     check_trains(settings.get("optimizer"), model)
-    return _enable(model, options)
+    return _enable_sharded(model, options) if is_sharded(model) else _enable(model, options)
 
 
 def disable(model: nn.Module) -> None:
@@ -88,18 +91,21 @@ def disable(model: nn.Module) -> None:
     _enabled.pop(model, None)
     vars(model).pop(_COPIES, None)
     _restore_forward(model)
-    if planned_training(model) is not None:
+    found = planned_training(model)
+    if isinstance(found, ShardedTraining):
+        found.release()
+    if found is not None:
         set_in_place(model, None)
 
 
-def planned_training(model: nn.Module) -> PlannedTraining | None:
+def planned_training(model: nn.Module) -> PlannedTraining | ShardedTraining | None:
     """The object that :func:`enable` returned for a model.
 
     Args:
         model: any model; the result is None if it is not enabled.
     """
     found = in_place(inside_of(model))
-    return found if isinstance(found, PlannedTraining) else None
+    return found if isinstance(found, PlannedTraining | ShardedTraining) else None
 
 
 def _enable(model: nn.Module, options: Options) -> PlannedTraining:
@@ -110,6 +116,14 @@ def _enable(model: nn.Module, options: Options) -> PlannedTraining:
     if not isinstance(model, torch.jit.ScriptModule):
         vars(model)["forward"] = _Forward(model)
     _enabled[model] = training
+    return training
+
+
+def _enable_sharded(model: nn.Module, options: Options) -> ShardedTraining:
+    disable(model)
+    training = ShardedTraining(model, options)
+    set_in_place(model, training)
+    training.follow()
     return training
 
 
@@ -182,7 +196,9 @@ def _target(model: nn.Module) -> nn.Module:
     if isinstance(model, CompiledModule):
         raise TypeError("the model was made by checkmate.torch.compile: enable its .original instead")
     others = in_place(model)
-    if original_of(model) is not None or not (others is None or isinstance(others, PlannedTraining)):
+    if original_of(model) is not None or not (
+        others is None or isinstance(others, PlannedTraining | ShardedTraining)
+    ):
         raise TypeError(
             "the model is compiled by torch.compile, which would drop the budget: enable the model itself. "
             "lowering='inductor' compiles the planned graphs"

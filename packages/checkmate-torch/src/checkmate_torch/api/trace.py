@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Any, Unpack, overload
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from checkmate import Budget, Solution, UnsupportedModelError, keep_all_peak
 from checkmate.framework import TracedStep
 from checkmate.report import Kind
 from checkmate_torch.api.compile import CompiledModule
+from checkmate_torch.api.plan_sharded import Shard, sharded_step
 from checkmate_torch.capture.arguments import Loss, check_loss, check_module
 from checkmate_torch.capture.dynamo_capture import captured_model, stopped
 from checkmate_torch.capture.fake_twins import arguments_of, on_fakes
@@ -31,6 +32,7 @@ from checkmate_torch.planning.decide import budget_bytes
 from checkmate_torch.planning.dividing import decide_in_pieces
 from checkmate_torch.planning.options import ModelSettings, Options, TracingModelSettings
 from checkmate_torch.planning.planner import Tracer
+from checkmate_torch.planning.sharded.decide import ShardedPlan
 from checkmate_torch.planning.steps.split_step import SplitStep
 from checkmate_torch.planning.steps.stages import PricedStep
 from checkmate_torch.private import FakeTensor, tree_leaves
@@ -111,6 +113,7 @@ def trace(
     return _traced(model, example_inputs, loss, device, settings)
 
 
+@overload
 def plan(
     model: nn.Module,
     example_inputs: object,
@@ -119,8 +122,34 @@ def plan(
     loss: Loss | None = None,
     device: str | torch.device | None = None,
     throw: bool = True,
+    shard: None = None,
+    world_size: None = None,
     **settings: Unpack[ModelSettings],
-) -> Solution:
+) -> Solution: ...
+@overload
+def plan(
+    model: nn.Module,
+    example_inputs: object,
+    budget: Budget,
+    *,
+    loss: Loss | None = None,
+    device: str | torch.device | None = None,
+    shard: Shard,
+    world_size: int,
+    **settings: Unpack[ModelSettings],
+) -> ShardedPlan: ...
+def plan(
+    model: nn.Module,
+    example_inputs: object,
+    budget: Budget,
+    *,
+    loss: Loss | None = None,
+    device: str | torch.device | None = None,
+    throw: bool = True,
+    shard: Shard | None = None,
+    world_size: int | None = None,
+    **settings: Unpack[ModelSettings],
+) -> Solution | ShardedPlan:
     """Find out what a budget would cost, without running the model: :func:`trace`, then ``checkmate.solve``.
 
     Args:
@@ -132,15 +161,33 @@ def plan(
         loss: as in :func:`trace`.
         device: as in :func:`trace`.
         throw: False = if no schedule is found, return a solution without one instead of raising.
+        shard: applies ``fully_shard`` to a model, without ``mesh=``: to its blocks, then to the model. It is
+            called with a twin on fake tensors. The budget then is that of each rank.
+        world_size: the number of ranks, none of which is needed; as :func:`enable` counts for a model that is
+            sharded already.
         **settings: :class:`~checkmate_torch.planning.options.ModelSettings`; the default of ``workspaces`` is
             None here. Without workspaces the peak may be too low, by the workspace of the largest op.
+
+    Returns:
+        The solution; with ``shard``, the plan of a rank, with bytes by kind and the schedules of all blocks.
 
     Raises:
         BudgetError: if the budget can't be read.
         InfeasibleBudgetError: if no schedule was found; says which budget would do.
         UnsupportedModelError, CostError: as :func:`trace`.
     """
-    traced = _traced(model, example_inputs, loss, device, {"budget": budget, **settings})
+    given: dict[str, Any] = {"budget": budget, **settings}
+    if shard is not None or world_size is not None:
+        if shard is None or world_size is None:
+            raise TypeError(
+                "shard and world_size go together: a function that shards the model, and a number"
+            )
+        step = sharded_step(
+            model, example_inputs, shard, world_size, loss=loss, device=device, settings=given
+        )
+        with step as search:
+            return search.planned((torch.device("cpu"), 0))
+    traced = _traced(model, example_inputs, loss, device, given)
     options = traced.options
     plain = keep_all_peak(traced.graph) if traced.plain_peak is None else traced.plain_peak
     room = budget_bytes(options, allocated_for(model, example_inputs), plain)

@@ -12,6 +12,7 @@ from checkmate import Budget
 from checkmate.framework import AUTO
 from checkmate_torch.api.enable import disable, enable
 from checkmate_torch.planning.options import TrainingSettings
+from checkmate_torch.planning.sharded.training import ShardedTraining
 from checkmate_torch.planning.training import PlannedTraining
 
 __all__ = ["Enabling"]
@@ -32,7 +33,7 @@ class Enabling:
 
     def __init__(self, budget: Budget = AUTO, **settings: Unpack[TrainingSettings]) -> None:
         """Keep the settings until training starts."""
-        self.training: PlannedTraining | None = None
+        self.training: PlannedTraining | ShardedTraining | None = None
         self._budget, self._settings = budget, settings
         self._model: nn.Module | None = None
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from checkmate_torch.private import Answer, Answers
 
-__all__ = ["answers_of_transformers"]
+__all__ = ["answers_of_transformers", "is_one_sequence", "masks_nothing"]
 
 _MODULE = "transformers.masking_utils"
 _log = logging.getLogger(__name__)

@@ -40,6 +40,7 @@ __all__ = [
     "Ranks",
     "checked_group",
     "decided_together",
+    "largest_of",
     "priced_together",
     "profiled_together",
 ]
@@ -156,6 +157,18 @@ def decided_together(ranks: Ranks | None, problem: Problem, solve: Callable[[int
     claim, meta = read_claim(_agreed(ranks, question, answer, problem.time_limit + _WORK_S), graph)
     solution = judged(claim, meta["solver"], replace(problem, budget=meta["budget"]))
     return replace(solution, seconds=claim.seconds)
+
+
+def largest_of(ranks: Ranks | None, asks: str, number: int) -> int:
+    """The largest of the numbers that the ranks pass, on every rank; RankError if not all of them ask."""
+    if ranks is None:
+        return number
+    question = _Question(asks=asks, digest=hashlib.sha256(asks.encode()).hexdigest(), size=number)
+
+    def answer(asked: Sequence[_Question]) -> bytes:
+        return msgspec.msgpack.encode(max(each.size for each in asked))
+
+    return msgspec.msgpack.decode(_agreed(ranks, question, answer, _WORK_S), type=int)
 
 
 class _Question(msgspec.Struct, frozen=True):

@@ -27,15 +27,17 @@ from checkmate_torch.private import (
     storage_id,
 )
 
-__all__ = ["LiveBytes"]
+__all__ = ["READS", "LiveBytes"]
 
-_READS = {
+READS = {
     torch.ops.aten._local_scalar_dense.default,
     torch.ops.aten.item.default,
     torch.ops.aten.equal.default,
 }
 """Ops by which code reads a number from a tensor."""
 
+_IN_BFLOAT16 = {torch.ops.aten._grouped_mm.default}
+"""Ops whose kernels on the CPU take other types, but not their rules for tensors without memory."""
 _IN_PLACE = {
     torch.ops.aten.add.Tensor: 2,
     torch.ops.aten.index_add.default: 1,
@@ -89,9 +91,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
             size = max(x.untyped_storage().nbytes(), _reduced_bytes(func, args) if not x.dim() else 0)
             self._add(x, rounded(size, x.device))
         if replaced is not None:  # autograd would write the result there
-            self.live -= self._sizes[replaced]
-            self._sizes[replaced] = 0
-            self.changed(replaced, 0)
+            self._resize(replaced, 0)
         self.moments.append((self.live, call_key(func, args, kwargs)))
         return result
 
@@ -108,10 +108,12 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.moments.append((self.live + workspace, None))
 
     def _result(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+        if func in _IN_BFLOAT16 and args[0].dtype is not torch.bfloat16:
+            return _in_bfloat16(func, args, kwargs)
         try:
             return func(*args, **kwargs)
         except RuntimeError:
-            if not self._reads_ones or func not in _READS:
+            if not self._reads_ones or func not in READS:
                 raise
             if func is torch.ops.aten.equal.default or args[0].dtype == torch.bool:
                 return True
@@ -122,10 +124,20 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         storage = x.untyped_storage()
         key = storage_id(storage)  # the id of a freed storage is used again
         if key not in self._sizes and (x.is_meta or not self._on_meta):
-            self._sizes[key] = size
-            self.live += size
-            self.changed(key, size)
-            weakref.finalize(storage, self._free, key).atexit = False
+            self._track(storage, size)
+
+    def _track(self, storage: torch.UntypedStorage, size: int) -> None:
+        """Count a storage until it is freed."""
+        key = storage_id(storage)
+        self._sizes[key] = 0
+        self._resize(key, size)
+        weakref.finalize(storage, self._free, key).atexit = False
+
+    def _resize(self, key: int, size: int) -> None:
+        """Count a storage with another size from now on."""
+        self.live += size - self._sizes[key]
+        self._sizes[key] = size
+        self.changed(key, size)
 
     def _free(self, key: int) -> None:
         self.live -= self._sizes.pop(key)
@@ -147,6 +159,13 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if is_sole_gradient(x) and storage.nbytes() == x.nbytes and storage_id(storage) in self._sizes:
                 return storage_id(storage)
         return None
+
+
+def _in_bfloat16(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+    """The result of an op on tensors without memory, whose rule knows bfloat16 only."""
+    halves = [x.bfloat16() if isinstance(x, Tensor) and x.is_floating_point() else x for x in args]
+    like = func(*halves, **kwargs)
+    return torch.empty_strided(like.shape, like.stride(), dtype=args[0].dtype, device=like.device)
 
 
 def _with_all_selected(func: OpOverload, args: Sequence[Any]) -> Sequence[Any]:

@@ -47,7 +47,14 @@ from checkmate_torch.private import (
 from checkmate_torch.tracing.loss_bytes import LossBytes, loss_bytes
 from checkmate_torch.tracing.traced_graph import ancestors
 
-__all__ = ["PlainStep", "count_step", "plain_step_of_code", "plain_step_of_graph"]
+__all__ = [
+    "PlainStep",
+    "count_step",
+    "plain_step_of_code",
+    "plain_step_of_graph",
+    "starts_of_backward",
+    "taken_as_real",
+]
 
 _log = logging.getLogger(__name__)
 Counter = TypeVar("Counter", bound=LiveBytes)
@@ -200,7 +207,7 @@ def count_step(
             applied(twin),
             mode,
             torch.enable_grad(),
-            _taken_as_real(),
+            taken_as_real(),
             RunsKernelsOfTarget(),
             counter,
         ):
@@ -224,15 +231,28 @@ def _run(
     gm: GraphModule, inputs: Sequence[object], counter: LiveBytes, loss: int | LossBytes | None
 ) -> PlainStep:
     outputs = _differentiable(_Eager(gm).run(*inputs))
-    starts = [x for x in outputs if not x.dim()] if loss == 0 else []
-    if starts:
-        outputs = [x for x in outputs if x.dim()]  # which the caller holds
-        known = loss_bytes(loss, 0)
-        counter.charge(known.kept, known.workspace)
-    else:
-        starts = [_OuterLoss.apply(counter, loss, *outputs)]  # type: ignore[no-untyped-call]
+    starts = starts_of_backward(outputs, loss, counter)
+    outputs = [x for x in outputs if x.dim()]  # which the caller holds
     torch.autograd.backward(starts)
     return PlainStep(moments=counter.moments)
+
+
+def starts_of_backward(
+    outputs: Sequence[Tensor], loss: int | LossBytes | None, counter: LiveBytes
+) -> list[Tensor]:
+    """The numbers at which the backward pass of a step starts: scalar outputs, or a loss that is not known.
+
+    Args:
+        outputs: those of the model that need a gradient.
+        loss: as in :func:`plain_step_of_graph`.
+        counter: is charged with the bytes of the loss.
+    """
+    starts = [x for x in outputs if not x.dim()] if loss == 0 else []
+    if not starts:
+        return [_OuterLoss.apply(counter, loss, *outputs)]  # type: ignore[no-untyped-call]
+    known = loss_bytes(loss, 0)
+    counter.charge(known.kept, known.workspace)
+    return starts
 
 
 def _run_with_loss(gm: GraphModule, inputs: Sequence[object], counter: LiveBytes) -> PlainStep:
@@ -376,7 +396,7 @@ def _check_loss(found: object) -> None:
         )
 
 
-def _taken_as_real() -> AbstractContextManager[object]:
+def taken_as_real() -> AbstractContextManager[object]:
     """Make the library transformers take fake tensors for real ones, for which it builds fewer masks."""
     module = sys.modules.get("transformers.utils.import_utils")
     if not hasattr(module, "is_fake_tensor"):

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from checkmate import UnsupportedModelError
 from checkmate_torch.ops.device import counts_as_cuda
 from checkmate_torch.ops.sizes import bounded, largest
-from checkmate_torch.private import storage_id, tree_leaves
+from checkmate_torch.private import local_of, storage_id, tree_leaves
 
 __all__ = [
     "CUDA_GRANULE",
@@ -84,9 +84,9 @@ def storages_of(resident: object) -> dict[int, torch.UntypedStorage]:
 def _tensors(value: object) -> Iterator[Tensor]:
     """Every tensor that belongs to a value; other leaves have none."""
     if isinstance(value, Tensor):
-        yield value
+        yield local_of(value)
         if value.is_leaf and value.grad is not None:
-            yield value.grad
+            yield local_of(value.grad)
     elif isinstance(value, nn.Module):
         yield from _tensors([*value.parameters(), *value.buffers()])
     elif isinstance(value, Optimizer):

@@ -20,7 +20,7 @@ from checkmate import BudgetError
 from checkmate_torch.memory.live_bytes import LiveBytes
 from checkmate_torch.ops.storages import rounded, storages_of, tensors_in
 from checkmate_torch.optimizer.separable import copied, step_alone, without_kernels
-from checkmate_torch.private import unfaked
+from checkmate_torch.private import local_of, unfaked
 
 __all__ = ["on_meta", "optimizer_bytes"]
 
@@ -72,4 +72,5 @@ def on_meta(optimizer: Optimizer) -> Optimizer:
 
 
 def _like(value: Tensor) -> Tensor:
+    value = local_of(value)
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")

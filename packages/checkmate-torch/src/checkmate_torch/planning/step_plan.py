@@ -169,13 +169,17 @@ class GivenSchedule:
     schedule: Schedule
     watch: Watch | None = None
 
+    def differs(self, graph: DFGraph) -> str:
+        """Why the schedule can't run on a graph; empty if it can."""
+        return differences(graph, self.graph)
+
     def priced(self, graph: DFGraph) -> DFGraph:
         """Check that a newly traced graph is the known one; returns it with the known costs.
 
         Raises:
             UnsupportedModelError: if the new graph is of another step.
         """
-        if why := differences(graph, self.graph):
+        if why := self.differs(graph):
             raise UnsupportedModelError(
                 f"the step is not the one that was traced: {why}. Trace the model as it is now, with inputs "
                 "of the shapes to train with, and solve that graph"

@@ -9,6 +9,7 @@ package import from here only: all that the modules of this folder list in their
 from checkmate_torch.private.aot import *
 from checkmate_torch.private.dynamo import *
 from checkmate_torch.private.fakes import *
+from checkmate_torch.private.fsdp import *
 from checkmate_torch.private.known_inputs import *
 from checkmate_torch.private.profiler import *
 from checkmate_torch.private.runtime import *

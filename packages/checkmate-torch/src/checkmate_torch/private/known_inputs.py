@@ -20,7 +20,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
 
-__all__ = ["Answer", "Answers", "answers", "note_values"]
+__all__ = ["Answer", "Answers", "answers", "note_values", "noted_values"]
 
 
 Fact = Callable[[Tensor], bool]
@@ -57,6 +57,11 @@ _REAL = "_checkmate_real"
 def note_values(fake: Tensor, real: Tensor) -> None:
     """Remember the tensor of which an input is the fake twin."""
     setattr(fake, _REAL, real)
+
+
+def noted_values(fake: Tensor) -> Tensor | None:
+    """The tensor of which a fake one is the twin, if it was noted."""
+    return getattr(fake, _REAL, None)
 
 
 @cache

@@ -16,7 +16,7 @@ from torch._prims import rng_prims
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import _use_grad_for_differentiable
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 __all__ = [
@@ -42,9 +42,11 @@ __all__ = [
     "step_without_wrappers",
     "storage_id",
     "store_of",
+    "tree_flatten",
     "tree_leaves",
     "tree_map",
     "tree_map_only",
+    "tree_unflatten",
 ]
 
 _SWITCHES_GRADIENTS = _use_grad_for_differentiable(lambda _: None).__code__

@@ -6,7 +6,7 @@ import gc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -86,7 +86,8 @@ class Loop:
             budget = self._least(way, **settings)
         settings.setdefault("reserve", self.setup.reserve)
         if way == "enable":
-            self._planned = enable(self.model, budget, optimizer=self.optimizer, **settings)
+            planned = enable(self.model, budget, optimizer=self.optimizer, **settings)
+            self._planned = cast("Viewable", planned)  # it is not sharded
         else:
             scaler = self.scaler if self.scaler.is_enabled() else None
             step = compile_step(self.model, _loss, self.optimizer, budget, scaler=scaler, **settings)

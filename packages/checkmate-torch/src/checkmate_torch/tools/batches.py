@@ -131,7 +131,8 @@ def max_batch_size(
 
     def planned(n: int, seconds: float) -> Solution:
         asked: dict[str, Any] = {"workspaces": None, **settings, "throw": False, "time_limit": seconds}
-        return plan(model, inputs(n), options.budget, loss=loss, device=device, **asked)
+        found: Solution = plan(model, inputs(n), options.budget, loss=loss, device=device, **asked)
+        return found
 
     with options.planning("largest batch: tracing"):
         allowed = math.inf if max_overhead is None else max_overhead

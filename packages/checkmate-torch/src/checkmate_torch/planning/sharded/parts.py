@@ -1,0 +1,272 @@
+"""The parts of a sharded model that can be planned, and for each a menu of schedules, the cheapest first.
+
+    call of a part ↦ joint graph ↦ schedules that keep less and less ↦ what each needs in the step
+
+A part is a unit of FSDP without units inside. Its parameters are gathered once for its forward pass and once
+for its backward pass, whatever is recomputed in it, so no schedule of a part gathers anything again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from checkmate import DFGraph, Problem, Schedule, UnsupportedModelError, keep_all_peak, simulate
+from checkmate.framework import decide, schedule_of
+from checkmate_torch.capture.dynamo_capture import captured, stopped
+from checkmate_torch.distributed.ranks import Ranks, decided_together
+from checkmate_torch.memory.sharded_step import Layout, Part, RecordedCall
+from checkmate_torch.ops.storages import storage_key, tensors_in
+from checkmate_torch.planning.decide import least_memory
+from checkmate_torch.planning.options import Options
+from checkmate_torch.planning.planner import Tracer
+from checkmate_torch.planning.steps.split_step import SplitStep
+from checkmate_torch.planning.steps.stages import PricedStep
+from checkmate_torch.private import is_sharded, tree_map_only, units_of
+
+__all__ = [
+    "Item",
+    "Menu",
+    "PartGraph",
+    "menu_of",
+    "moves",
+    "own_forward",
+    "parts_of",
+    "refuse_unsharded_root",
+    "traced_part",
+]
+
+_LEVELS = (0.75, 0.5, 0.35, 0.2, 0.1, 0.05)
+"""Shares of what a part keeps without recomputation, for each of which a schedule is found."""
+_SHORTEST_S = 0.1
+"""Seconds that a solver gets at least for one schedule."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PartGraph:
+    """The priced graph of a part's call.
+
+    Attributes:
+        graph: of forward and backward pass.
+        boundary: the op between them.
+        arguments: tensor of the graph → number among the tensors of the call's arguments.
+        results: the same for the call's results.
+        step: as it was traced.
+    """
+
+    graph: DFGraph
+    boundary: int
+    arguments: Mapping[int, int]
+    results: Mapping[int, int]
+    step: PricedStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Item:
+    """A schedule of a part.
+
+    Attributes:
+        schedule: of its graph.
+        part: what the step sees of it.
+        weight: bytes that it keeps between its two passes, the arguments that it reads again included.
+        cost: of forward and backward pass.
+    """
+
+    schedule: Schedule
+    part: Part
+    weight: int
+    cost: float
+
+    @property
+    def own(self) -> int:
+        """Bytes that it takes by itself, at most."""
+        return max(self.part.forward, self.weight + self.part.backward)
+
+
+def parts_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The modules of units without units inside, but for the root; with their paths in the model."""
+    modules = (pair for unit in units_of(model) for pair in zip(unit.names, unit.modules, strict=True))
+    return [(name, module) for name, module in modules if name and _is_leaf(module)]
+
+
+def refuse_unsharded_root(model: nn.Module) -> None:
+    """Raise UnsupportedModelError if parts of a model are sharded, but not the model itself."""
+    if units_of(model)[0].names[0] != "":
+        raise UnsupportedModelError(
+            "fully_shard was applied to parts of this model, but not to the model itself: apply it to the "
+            "model last, so that one budget can bound the whole step"
+        )
+
+
+def _is_leaf(module: nn.Module) -> bool:
+    return not any(is_sharded(part) for part in module.modules() if part is not module)
+
+
+def own_forward(module: nn.Module, *args: object, **kwargs: object) -> object:
+    """The ``forward`` of a module's class: FSDP's hooks, which run around it, are not captured."""
+    return type(module).forward(module, *args, **kwargs)
+
+
+def traced_part(options: Options, module: nn.Module, call: RecordedCall) -> PartGraph | None:
+    """Trace and price a recorded call of a part.
+
+    Args:
+        options: how to plan.
+        module: the part of a twin, with the parameters that it computes with; its fake mode is active.
+        call: the call.
+
+    Returns:
+        None if nothing in it needs a gradient.
+
+    Raises:
+        UnsupportedModelError: if it can't be captured.
+    """
+    args, kwargs = tree_map_only(Layout, _leaf, call.arguments)
+    kind = SplitStep(options=replace(options, loss_bytes=0), module=module)
+    run = captured(own_forward, Tracer(step=kind), read_masks=options.read_masks)
+    step: PricedStep | None = stopped(run, module, *args, **kwargs)
+    traced = None if step is None else step.traced
+    if step is None or traced is None or traced.boundary is None:
+        return None
+    numbers = {storage_key(x): k for k, x in enumerate(tensors_in((args, kwargs)))}
+    arguments = {}
+    for node in traced.primals:
+        value = step.captured.inputs[node.meta["desc"].idx]
+        if isinstance(value, Tensor) and storage_key(value) in numbers and node in traced.tensor_of:
+            arguments[traced.tensor_of[node]] = numbers[storage_key(value)]
+    made = [node for node in traced.forward_outputs if node not in traced.copied_back]
+    results = {traced.tensor_of[n]: k for k, n in enumerate(made) if n in traced.tensor_of}  # type: ignore[index]
+    return PartGraph(
+        graph=step.graph, boundary=traced.boundary, arguments=arguments, results=results, step=step
+    )
+
+
+def _leaf(layout: Layout) -> Tensor:
+    return layout.empty().requires_grad_(layout.requires_grad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Menu:
+    """Schedules of a part.
+
+    Attributes:
+        items: from no recomputation to the least that is kept, each dearer and lighter than the one before.
+        low: the one with the least peak of its own.
+    """
+
+    items: list[Item]
+    low: Item
+
+
+def menu_of(part: PartGraph, options: Options, seconds: float) -> Menu:
+    """Find schedules of a part.
+
+    Args:
+        part: the part.
+        options: how to plan; the same schedules are found on all ranks that plan together.
+        seconds: for all of them.
+    """
+    graph = part.graph
+    everything = _item(part, Schedule.from_sequence(graph, range(graph.n_ops)))
+    most = keep_all_peak(graph) - graph.base_size
+    charged = _with_workspace(graph, part.boundary, most)
+    outside = _held_between(part, everything) - everything.part.saved
+    rooms = [outside + most + int(level * everything.part.saved) for level in _LEVELS]
+    each = max(_SHORTEST_S, seconds / (len(rooms) + 2))
+    found = [_solved(charged, room, options, each) for room in rooms]
+    found += [_least(charged, options, each), _least(graph, options, each)]
+    items = [everything, *(_item(part, schedule) for schedule in found if schedule is not None)]
+    low = min(items, key=lambda item: (item.own, item.cost))
+    return Menu(items=_efficient(items), low=low)
+
+
+def _with_workspace(graph: DFGraph, boundary: int, size: int) -> DFGraph:
+    """The graph with the rest of the step between its two passes: what it keeps decides what fits."""
+    ops = list(graph.ops)
+    ops[boundary] = replace(ops[boundary], workspace=size)
+    return replace(graph, ops=tuple(ops))
+
+
+def _solved(graph: DFGraph, room: int, options: Options, seconds: float) -> Schedule | None:
+    problem = Problem(graph=graph, budget=room, time_limit=seconds, fixed_order=True)
+    brief = replace(options, time_limit=seconds)
+
+    def solve(budget: int) -> Any:
+        return decide(graph, budget, brief, fixed_order=True, throw=False)
+
+    return decided_together(Ranks.of(options.process_group), problem, solve).schedule
+
+
+def _least(graph: DFGraph, options: Options, seconds: float) -> Schedule | None:
+    problem = Problem(graph=graph, budget=keep_all_peak(graph), time_limit=seconds, fixed_order=True)
+    least: Callable[[int], Any] = lambda _: least_memory(graph, seconds)  # noqa: E731
+    return schedule_of(decided_together(Ranks.of(options.process_group), problem, least))
+
+
+def _steps(part: PartGraph, schedule: Schedule) -> int:
+    """The position of the boundary in a schedule."""
+    codes: list[int] = schedule.codes.tolist()
+    return codes.index(part.boundary)
+
+
+def _held_between(part: PartGraph, item: Item) -> int:
+    """Bytes that its graph holds right before the rest of the step runs, its inputs included."""
+    graph, timeline = part.graph, simulate(part.graph, item.schedule)
+    at = _steps(part, item.schedule)
+    made = sum(graph.tensors[t].size for t in graph.ops[part.boundary].outputs)
+    resident = sum(graph.tensors[t].size for t in timeline.resident_at(at))
+    return graph.fixed_size + resident + made
+
+
+def _item(part: PartGraph, schedule: Schedule) -> Item:
+    """Simulate a schedule, and read off what the step sees of it."""
+    graph = part.graph
+    timeline, codes = simulate(graph, schedule), schedule.codes.tolist()
+    at = codes.index(part.boundary)
+    sizes = [t.size for t in graph.tensors]
+    before, after = timeline.resident_at(at), timeline.resident_at(at + 1)
+    saved = sum(sizes[t] for t in before - {*graph.inputs, *part.results})
+    read = {t for code in codes[at + 1 :] if code >= 0 for t in graph.ops[code].inputs}
+    started = graph.fixed_size + sum(sizes[t] for t in after)
+    memory = timeline.memory
+    return Item(
+        schedule=schedule,
+        part=Part(
+            forward=max(0, int(memory[:at].max(initial=0)) - graph.base_size),
+            saved=saved,
+            backward=max(0, int(memory[at + 1 :].max(initial=0)) - started),
+            inputs=frozenset(k for t, k in part.arguments.items() if t in read),
+            outputs=frozenset(k for t, k in part.results.items() if t in read),
+        ),
+        weight=saved + sum(sizes[t] for t in part.arguments if t in read),
+        cost=timeline.cost,
+    )
+
+
+def _efficient(items: Sequence[Item]) -> list[Item]:
+    """The items on the lower hull of cost over weight, from the heaviest; each saves less for its cost."""
+    hull: list[Item] = []
+    for item in sorted(items, key=lambda item: (-item.weight, item.cost)):
+        while hull and item.cost <= hull[-1].cost and item.weight < hull[-1].weight:
+            hull.pop()
+        if hull and item.weight >= hull[-1].weight:
+            continue
+        while len(hull) > 1 and _ratio(hull[-2], hull[-1]) >= _ratio(hull[-1], item):
+            hull.pop()
+        hull.append(item)
+    return hull
+
+
+def _ratio(heavy: Item, light: Item) -> float:
+    """Cost for each byte less."""
+    return (light.cost - heavy.cost) / (heavy.weight - light.weight)
+
+
+def moves(menus: Sequence[Sequence[Item]]) -> Iterator[tuple[float, int, int]]:
+    """All steps down the menus: their cost for each byte less, the menu, and the item that is reached."""
+    for k, menu in enumerate(menus):
+        for n in range(1, len(menu)):
+            yield _ratio(menu[n - 1], menu[n]), k, n
