@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
+from torch.fx import Node
 
 from checkmate import DFGraph, Problem, Schedule, UnsupportedModelError, keep_all_peak, simulate
 from checkmate.framework import decide, schedule_of
@@ -137,8 +138,10 @@ def traced_part(options: Options, module: nn.Module, call: RecordedCall) -> Part
         value = step.captured.inputs[node.meta["desc"].idx]
         if isinstance(value, Tensor) and storage_key(value) in numbers and node in traced.tensor_of:
             arguments[traced.tensor_of[node]] = numbers[storage_key(value)]
-    made = [node for node in traced.forward_outputs if node not in traced.copied_back]
-    results = {traced.tensor_of[n]: k for k, n in enumerate(made) if n in traced.tensor_of}  # type: ignore[index]
+    made = [node for node in traced.forward_outputs if node not in traced.new_values]
+    results = {
+        traced.tensor_of[n]: k for k, n in enumerate(made) if isinstance(n, Node) and n in traced.tensor_of
+    }
     return PartGraph(
         graph=step.graph, boundary=traced.boundary, arguments=arguments, results=results, step=step
     )
