@@ -10,7 +10,7 @@ a schedule are played: see :class:`Part`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from checkmate_torch.ops.device import counts_as_cuda
 from checkmate_torch.ops.storages import rounded, tensors_in
 from checkmate_torch.private import (
     Communication,
+    gathered_gradients,
     local_of,
     noted_values,
     on_resize,
@@ -32,6 +33,7 @@ from checkmate_torch.private import (
     tree_flatten,
     tree_unflatten,
     unfaked,
+    without_reduction,
 )
 from checkmate_torch.tracing.loss_bytes import LossBytes
 
@@ -162,6 +164,7 @@ class Rehearsal:
         self._counter: _Counter | None = None
         self.read: frozenset[int] = frozenset()
         self.late = 0
+        self._gradients: list[tuple[Any, str, Tensor]] = []
 
     def _gathered(self, buffer: Tensor) -> None:
         if self._counter is not None:
@@ -244,8 +247,8 @@ class Rehearsal:
 
     def _held(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[Kind, Tensor]]:
         """What is resident before the step."""
-        parameters = [*self._twin.parameters()]
-        gradients = [p.grad for p in parameters if p.grad is not None]
+        parameters = self._twin.parameters()
+        gradients = [gradient for _, _, gradient in self._gradients]
         return [
             *((Kind.PARAMETERS, local_of(p)) for p in parameters),
             *((Kind.BUFFERS, b) for b in self._twin.buffers()),
@@ -253,8 +256,36 @@ class Rehearsal:
             *((Kind.BATCH, x) for x in tensors_in((args, kwargs))),
         ]
 
+    def hold(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, reduced: bool) -> None:
+        """Let all steps to come find the gradients of an earlier backward pass.
+
+        ``reduced``: whether they are those of shards; else they wait for their reduction.
+        """
+        with nullcontext() if reduced else without_reduction(self._twin):
+            self._step(args, kwargs, _Counter([], {}, {}))
+        places = [(p, "grad") for p in self._twin.parameters() if p.grad is not None]
+        places += gathered_gradients(self._twin)
+        self._gradients += [(holder, name, getattr(holder, name)) for holder, name in places]
+        self._drop_gradients()
+
+    def _drop_gradients(self) -> None:
+        for p in self._twin.parameters():
+            p.grad = None
+        for holder, name in gathered_gradients(self._twin):
+            setattr(holder, name, None)
+
+    def _restore_gradients(self) -> None:
+        for holder, name, gradient in self._gradients:
+            setattr(holder, name, gradient)
+
     def _run(self, args: Sequence[Any], kwargs: Mapping[str, Any], counter: _Counter) -> None:
-        gradients = [(p, p.grad) for p in self._twin.parameters()]
+        self._restore_gradients()
+        try:
+            self._step(args, kwargs, counter)
+        finally:
+            self._drop_gradients()
+
+    def _step(self, args: Sequence[Any], kwargs: Mapping[str, Any], counter: _Counter) -> None:
         self._counter = counter
         try:
             with (
@@ -276,8 +307,6 @@ class Rehearsal:
                 torch.autograd.backward(starts)
         finally:
             self._counter = None
-            for p, gradient in gradients:
-                p.grad = gradient
 
 
 def _layouts(values: Any) -> Any:

@@ -5,8 +5,8 @@ The symbolic shapes take long to import, so the functions that need them import 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -48,6 +48,7 @@ __all__ = [
     "unfaked",
     "untraced",
     "value_at",
+    "without_guards",
 ]
 
 
@@ -89,6 +90,13 @@ def as_if_eager() -> Iterator[None]:
         yield
     finally:
         torch.compiler._is_compiling_flag = before
+
+
+def without_guards(values: Iterable[object]) -> AbstractContextManager[object]:
+    """Context manager: what its block compares of sizes among the values is not required of later calls."""
+    sizes = (x for x in values if isinstance(x, torch.SymInt))
+    size = next(sizes, None)
+    return nullcontext() if size is None else size.node.shape_env.suppress_guards()
 
 
 def symbols_in(size: torch.SymInt) -> set[sympy.Symbol]:

@@ -28,7 +28,6 @@ __all__ = [
     "fake_ranks",
     "gathered_gradients",
     "is_sharded",
-    "keeps_resharded",
     "local_of",
     "on_resize",
     "shard_alike",
@@ -36,6 +35,7 @@ __all__ = [
     "units_of",
     "unsharded_twin",
     "waits_for_reduction",
+    "without_reduction",
 ]
 
 _SETTINGS = (
@@ -112,16 +112,17 @@ def unsharded_twin(model: nn.Module, mode: FakeTensorMode, *, computes: bool = F
     """A copy of a sharded model as it was before it was sharded, with fake tensors in the place of all.
 
     Args:
-        model: sharded; its parameters are sharded now, as they are between steps.
+        model: sharded.
         mode: of the fake tensors.
         computes: True = parameters have the dtype in which FSDP gathers them; False = the original one.
     """
     memo: dict[int, object] = {}
     for unit in units_of(model):
         for group in unit.groups:
-            for sharded in (p.sharded_param for p in group.fsdp_params):
-                dtype = (group.mp_policy.param_dtype if computes else None) or sharded.dtype
-                memo[id(sharded)] = _parameter(sharded, dtype, mode)
+            for p in group.fsdp_params:
+                dtype = (group.mp_policy.param_dtype if computes else None) or p.sharded_param.dtype
+                whole = _parameter(p.sharded_param, dtype, mode)
+                memo |= {id(x): whole for x in _forms(p)}
     shells: list[tuple[nn.Module, nn.Module]] = []
     for module in model.modules():
         if hasattr(module, "_get_fsdp_state"):
@@ -184,7 +185,7 @@ def shard_alike(model: nn.Module, twin: nn.Module, comm: Communication) -> None:
                 mp_policy=group.mp_policy,
                 offload_policy=group.offload_policy,
                 shard_placement_fn=_placements(unit, twin),
-                ignored_params=_ignored(unit, mine),
+                ignored_params=_ignored(units, unit, mine),
             )
         if not unit.groups:
             fully_shard(mine[0], mesh=_some_mesh(units))
@@ -234,16 +235,17 @@ def _placements(unit: ShardedUnit, twin: nn.Module) -> Callable[[nn.Parameter], 
     return lambda p: known.get(id(p))
 
 
-def _ignored(unit: ShardedUnit, mine: list[nn.Module]) -> set[nn.Parameter] | None:
+def _ignored(units: list[ShardedUnit], unit: ShardedUnit, mine: list[nn.Module]) -> set[nn.Parameter] | None:
     """The twins of parameters that no unit manages."""
-    ignored = {
-        name
-        for module in unit.modules
-        for name, p in module.named_parameters()
-        if not hasattr(p, "_local_tensor") and not hasattr(p, "device_mesh")
-    }
-    found = {p for module in mine for name, p in module.named_parameters() if name in ignored}
-    return found or None
+    managed = {id(x) for each in units for p in each.parameters for x in _forms(p)}
+    names = {n for module in unit.modules for n, p in module.named_parameters() if id(p) not in managed}
+    return {p for module in mine for n, p in module.named_parameters() if n in names} or None
+
+
+def _forms(parameter: Any) -> list[Tensor]:
+    """A parameter as it is in the model while it is sharded, and while it is gathered."""
+    forms = parameter.sharded_param, getattr(parameter, "_unsharded_param", None)
+    return [x for x in forms if x is not None]
 
 
 def _some_mesh(units: list[ShardedUnit]) -> Any:
@@ -307,24 +309,32 @@ def on_resize(tell: Callable[[torch.UntypedStorage], None]) -> Iterator[None]:
         yield
 
 
-def gathered_gradients(unit: ShardedUnit) -> bool:
-    """Whether a unit holds gradients of gathered parameters, which wait for their reduction."""
-    for parameter in unit.parameters:
-        if parameter.unsharded_accumulated_grad is not None:
-            return True
-        if getattr(getattr(parameter, "_unsharded_param", None), "grad", None) is not None:
-            return True
-    return False
+def gathered_gradients(model: nn.Module) -> list[tuple[Any, str]]:
+    """Where a model holds gradients of gathered parameters, which wait for their reduction: attributes."""
+    places = []
+    for parameter in (p for unit in units_of(model) for p in unit.parameters):
+        places.append((parameter, "unsharded_accumulated_grad"))
+        if (gathered := getattr(parameter, "_unsharded_param", None)) is not None:
+            places.append((gathered, "grad"))
+    return [(holder, name) for holder, name in places if getattr(holder, name) is not None]
+
+
+@contextmanager
+def without_reduction(model: nn.Module) -> Iterator[None]:
+    """Within the block, backward passes leave gradients of gathered parameters."""
+    groups = [(group, group.reduce_grads) for unit in units_of(model) for group in unit.groups]
+    for group, _ in groups:
+        group.reduce_grads = False
+    try:
+        yield
+    finally:
+        for group, reduces in groups:
+            group.reduce_grads = reduces
 
 
 def waits_for_reduction(unit: ShardedUnit) -> bool:
     """Whether the gradients of the next backward pass are not reduced, as gradients are accumulated."""
     return not all(group.reduce_grads for group in unit.groups)
-
-
-def keeps_resharded(unit: ShardedUnit) -> bool:
-    """Whether the unit's parameters are freed after its forward pass."""
-    return all(group._reshard_after_forward for group in unit.groups)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from checkmate_torch.ops.in_place import Written
 from checkmate_torch.ops.recompute_rules import HALVES, writes
 from checkmate_torch.ops.sizes import largest
 from checkmate_torch.ops.storages import shown_by
-from checkmate_torch.private import Joint, fake_mode_of, formula
+from checkmate_torch.private import Joint, fake_mode_of, formula, without_guards
 from checkmate_torch.tracing.regions import Part, Region, grouped, results_of
 from checkmate_torch.tracing.traced_graph import TracedGraph, ancestors
 
@@ -190,17 +190,18 @@ def in_pieces(traced: TracedGraph, divisions: Sequence[Division]) -> Joint:
     ``divisions`` are of its regions, which have no op in common.
     """
     writer = _Writer(traced, divisions)
-    for node in traced.joint.graph.find_nodes(op="placeholder"):
-        writer.inputs.append(writer.copy(node))
-    for op, region, piece in cut_graph(traced.graph, divisions)[1]:
-        node = traced.nodes[op]
-        if node is None:
-            continue
-        if region is None:
-            writer.copy(node)
-        else:
-            writer.add_piece(node, region, piece)
-    return replace(traced.as_joint, module=writer.module())
+    with without_guards(node.meta.get("val") for node in traced.joint.graph.nodes):  # pieces may be empty
+        for node in traced.joint.graph.find_nodes(op="placeholder"):
+            writer.inputs.append(writer.copy(node))
+        for op, region, piece in cut_graph(traced.graph, divisions)[1]:
+            made = traced.nodes[op]
+            if made is None:
+                continue
+            if region is None:
+                writer.copy(made)
+            else:
+                writer.add_piece(made, region, piece)
+        return replace(traced.as_joint, module=writer.module())
 
 
 def cut_graph(

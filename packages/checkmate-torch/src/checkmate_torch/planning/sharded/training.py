@@ -129,6 +129,11 @@ class ShardedTraining:
         tensors = [x for x in tensors_in((args, kwargs)) if x.dim()]
         held = sum(s.nbytes() for s in storages_of([model, *tensors]).values())
         device = next((x.device for x in tensors), torch.device("cpu"))
+        with mode:
+            if any(p.grad is not None for p in model.parameters()):
+                twin.rehearsal.hold(fakes, named, reduced=True)
+            if gathered_gradients(model):
+                twin.rehearsal.hold(fakes, named, reduced=False)
         plan = ShardedSearch.of(twin, fakes, named, options).planned((device, held))
         self._plans.append(plan)
         self._read |= twin.rehearsal.read
@@ -140,14 +145,14 @@ class ShardedTraining:
     def _kind(self, model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Equal for calls that can share a plan."""
         layouts = tuple(repr(Layout.of(x)) for x in tree_leaves((args, kwargs)))
-        units = units_of(model)
         return (
             layouts,
             self._facts(args, kwargs),
             tuple(m.training for m in model.modules()),
             tuple(p.requires_grad for p in model.parameters()),
             any(p.grad is not None for p in model.parameters()),
-            tuple((waits_for_reduction(unit), bool(gathered_gradients(unit))) for unit in units),
+            bool(gathered_gradients(model)),
+            tuple(waits_for_reduction(unit) for unit in units_of(model)),
             torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"),
         )
 
