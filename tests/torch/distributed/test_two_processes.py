@@ -17,7 +17,7 @@ import pytest
 import torch.distributed as dist
 
 SCRIPT = Path(__file__).with_name("training_ranks.py")
-LONGEST_S = 300.0
+LONGEST_S = 480.0
 """No scene waits longer than a minute for the other rank, unless something hangs."""
 
 pytestmark = pytest.mark.skipif(
@@ -184,3 +184,38 @@ def test_wrappers_in_the_wrong_order_are_refused_with_the_way_out(
     for each in seen["wrapped_the_other_way"]:
         assert each[kind]["error"] == "UnsupportedModelError"
         assert says in each[kind]["says"]
+
+
+def test_a_sharded_model_is_within_one_budget_for_each_rank(seen: dict[str, Seen]) -> None:
+    for each in seen["whole_model_sharded"]:
+        assert each["measured"] <= each["budget"] < each["plain"]
+        assert abs(each["peak"] / each["measured"] - 1) < 0.02
+        assert each["extra"] > 0
+        assert each["plans"] == 1
+
+
+def test_the_ranks_of_a_sharded_model_follow_one_plan(seen: dict[str, Seen]) -> None:
+    first, second = seen["whole_model_sharded"]
+    assert first["parts"] == second["parts"] == ["blocks.0", "blocks.1"]
+    assert first["schedules"] == second["schedules"]
+
+
+def test_what_sharding_holds_is_in_the_account(seen: dict[str, Seen]) -> None:
+    for each in seen["whole_model_sharded"]:
+        assert each["sum"] == each["peak"]
+        for kind in ("parameters", "gathered parameters", "buffers of all-gathers", "optimizer state"):
+            assert kind in each["kinds"]
+
+
+def test_settings_of_a_sharded_model_change_no_bit(seen: dict[str, Seen]) -> None:
+    for each in seen["sharded_with_settings"]:
+        assert min(each["extra"]) > 0
+
+
+def test_a_sharded_model_resumes_to_the_bit(seen: dict[str, Seen]) -> None:
+    assert [each["same"] for each in seen["sharded_and_resumed"]] == [True, True]
+
+
+def test_errors_of_a_sharded_model_are_errors_on_every_rank(seen: dict[str, Seen]) -> None:
+    assert [each["error"] for each in seen["sharded_and_uneven"]] == ["RankError"] * 2
+    assert [each["error"] for each in seen["sharded_and_hopeless"]] == ["InfeasibleBudgetError"] * 2

@@ -24,12 +24,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed import _functional_collectives as functional
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from checkmate import CheckmateError, Progress
-from checkmate_torch import CompiledModule, StepPlan, compile, compile_step, memory_meter
+from checkmate_torch import CompiledModule, StepPlan, compile, compile_step, enable, memory_meter
 from checkmate_torch.private import capture_errors
 from checkmate_torch.running.emit import emit
 from checkmate_torch.running.fusing import measuring
@@ -86,7 +86,8 @@ def batch(rank: int, size: int = BATCH) -> torch.Tensor:
 
 
 def planned(module: nn.Module, budget: str | int = "60%", **options: Any) -> CompiledModule:
-    return compile(module, budget, solver="heuristics", on_progress=progress.append, **options)
+    settings: dict[str, Any] = {"solver": "heuristics", "split": False, **options}  # pieces round
+    return compile(module, budget, on_progress=progress.append, **settings)
 
 
 def gradients(module: nn.Module, x: torch.Tensor, *, steps: int = 3) -> list[torch.Tensor]:
@@ -247,6 +248,121 @@ def _failure(run: Callable[[], object]) -> dict[str, Any]:
     return {"error": None}
 
 
+class Sharded:
+    """A model that FSDP2 has sharded, and its training; with a budget it is enabled."""
+
+    def __init__(self, budget: str | int | None, **settings: Any) -> None:
+        self.net = Net(dropout=0.2, blocks=2)
+        for block in self.net.blocks:
+            fully_shard(block, **settings)
+        fully_shard(self.net, **settings)
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=0.01)
+        self.training: Any = None
+        if budget is not None:
+            options: Any = {"optimizer": self.optimizer, "loss": squares, "time_limit": 0.5}
+            self.training = enable(self.net, budget, solver="heuristics", **options)
+
+    def step(self, x: torch.Tensor, *, micro: int = 1, waits: bool = False) -> list[torch.Tensor]:
+        """The gradients of a step with its update; micro-batches may wait for the last to be reduced."""
+        self.optimizer.zero_grad()
+        for k in range(micro):
+            self.net.set_requires_gradient_sync(k == micro - 1 or not waits)
+            squares(self.net(x[k::micro])).backward()
+        norm = nn.utils.clip_grad_norm_(self.net.parameters(), 0.1)
+        self.optimizer.step()
+        return [local(p.grad) for p in self.net.parameters()] + [local(norm)]
+
+
+def squares(y: torch.Tensor) -> torch.Tensor:
+    return y.square().mean()
+
+
+def local(x: torch.Tensor) -> torch.Tensor:
+    return (x.to_local() if isinstance(x, DTensor) else x).clone()
+
+
+def both_sharded(rank: int, steps: Callable[[Sharded], list[torch.Tensor]], **settings: Any) -> Sharded:
+    """A planned model that did the same as a plain one, to the bit."""
+    results = []
+    for model in (plain := Sharded(None, **settings), enabled := Sharded("75%", **settings)):
+        torch.manual_seed(rank)
+        results.append(steps(model))
+    assert same(*results), "gradients differ"
+    pairs = zip(plain.net.parameters(), enabled.net.parameters(), strict=True)
+    assert all(torch.equal(local(a), local(b)) for a, b in pairs), "parameters differ"
+    return enabled
+
+
+def whole_model_sharded(rank: int) -> dict[str, Any]:
+    """Plain steps, an evaluation in between, and one more step, which is measured."""
+
+    def steps(model: Sharded) -> list[torch.Tensor]:
+        x = batch(rank)
+        seen = model.step(x)
+        with torch.no_grad():
+            model.net(x)
+        return seen + model.step(x)
+
+    enabled, x = both_sharded(rank, steps), batch(rank)
+    enabled.optimizer.zero_grad()
+    with memory_meter(enabled.net, enabled.optimizer, x) as meter:
+        squares(enabled.net(x)).backward()
+    plan = enabled.training.plans[0]
+    by_kind = {str(kind): size for kind, size in plan.by_kind.items()}
+    return {
+        "budget": plan.budget,
+        "peak": plan.peak,
+        "plain": plan.plain_peak,
+        "measured": meter.peak,
+        "extra": plan.overhead,
+        "parts": [part.name for part in plan.parts],
+        "schedules": [hashlib.sha256(p.schedule.codes.tobytes()).hexdigest() for p in plan.parts],
+        "kinds": sorted(by_kind),
+        "sum": sum(by_kind.values()),
+        "plans": len(enabled.training.plans),
+    }
+
+
+def sharded_with_settings(rank: int) -> dict[str, Any]:
+    """Gradients that wait for the last micro-batch or don't, bfloat16, parameters that stay gathered."""
+    halves = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+    def accumulating(model: Sharded, *, waits: bool) -> list[torch.Tensor]:
+        x = batch(rank)
+        return model.step(x, micro=2, waits=waits) + model.step(x, micro=2, waits=waits)
+
+    seen = [
+        both_sharded(rank, lambda model: accumulating(model, waits=False)),
+        both_sharded(rank, lambda model: accumulating(model, waits=True)),
+        both_sharded(rank, lambda model: model.step(batch(rank)), mp_policy=halves),
+        both_sharded(rank, lambda model: model.step(batch(rank)), reshard_after_forward=False),
+    ]
+    return {"extra": [max(plan.overhead for plan in model.training.plans) for model in seen]}
+
+
+def sharded_and_uneven(rank: int) -> dict[str, Any]:
+    model = Sharded("75%")
+    return _failure(lambda: model.net(batch(rank, BATCH - 8 * rank)))
+
+
+def sharded_and_hopeless(rank: int) -> dict[str, Any]:
+    model = Sharded(1000)
+    return _failure(lambda: model.net(batch(rank)))
+
+
+def sharded_and_resumed(rank: int) -> dict[str, Any]:
+    """A state that is saved and loaded into another enabled model."""
+    first, second = Sharded("75%"), Sharded("75%")
+    first.step(batch(rank))
+    second.net.load_state_dict(first.net.state_dict())
+    second.optimizer.load_state_dict(first.optimizer.state_dict())
+    seen = []
+    for model in (first, second):
+        torch.manual_seed(rank)
+        seen.append(model.step(batch(rank)))
+    return {"same": same(*seen)}
+
+
 def uneven_batches(rank: int) -> dict[str, Any]:
     ddp = DistributedDataParallel(planned(Net()))
     return _failure(lambda: ddp(batch(rank, BATCH - 8 * rank)))
@@ -360,6 +476,11 @@ SCENES: tuple[Callable[[int], dict[str, Any]], ...] = (
     rank_0_fails,
     split_by_dynamo,
     wrapped_the_other_way,
+    whole_model_sharded,
+    sharded_with_settings,
+    sharded_and_uneven,
+    sharded_and_hopeless,
+    sharded_and_resumed,
 )
 
 

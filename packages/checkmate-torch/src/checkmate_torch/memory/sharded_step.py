@@ -369,6 +369,12 @@ class _Counter(LiveBytes):  # type: ignore[no-untyped-call]
         """Count ``size`` further bytes at this moment, for a recorded call."""
         self._compare(size, kind, call)
 
+    def charge(self, kept: int, workspace: int) -> None:
+        """Count a loss whose ops were not seen."""
+        super().charge(kept, workspace)
+        self._by_kind[Kind.LOSS] = self._by_kind.get(Kind.LOSS, 0) + kept
+        self._compare(workspace, Kind.LOSS)
+
     def note(self, x: Tensor, kind: Kind) -> None:
         """Count a new tensor as one of a kind."""
         self._note(storage_id(x.untyped_storage()), kind)

@@ -1,0 +1,105 @@
+"""Deciding for each rank of a sharded model: the budget is kept, and less costs more."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from checkmate import InfeasibleBudgetError, UnsupportedModelError
+from checkmate_torch import enable, plan
+from checkmate_torch.planning.sharded.decide import ShardedPlan
+from checkmate_torch.private import fake_ranks
+
+pytestmark = [
+    pytest.mark.skipif(not dist.is_available(), reason="this PyTorch has no torch.distributed"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),  # PyTorch hides it otherwise
+]
+WIDTH = 32
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 64), nn.Linear(64, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks, self.head = nn.ModuleList(Block() for _ in range(4)), nn.Linear(WIDTH, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x).square().mean()
+
+
+def shard(net: nn.Module) -> None:
+    for block in net.get_submodule("blocks").children():
+        fully_shard(block)
+    fully_shard(net)
+
+
+def planned(budget: str | int, world_size: int = 2) -> ShardedPlan:
+    return plan(
+        Net(),
+        torch.randn(256, WIDTH),
+        budget,
+        shard=shard,
+        world_size=world_size,
+        cost_model="flops",
+        solver="heuristics",
+        time_limit=1.0,
+    )
+
+
+def test_less_memory_costs_no_less() -> None:
+    plans = [planned(budget) for budget in ("100%", "80%", "60%")]
+    assert plans[0].overhead == 0
+    assert plans[0].peak <= plans[0].plain_peak
+    assert [p.peak <= p.budget for p in plans] == [True] * 3
+    overheads = [p.overhead for p in plans]
+    assert overheads == sorted(overheads)
+    assert overheads[-1] > 0
+    assert [part.name for part in plans[1].parts] == [f"blocks.{k}" for k in range(4)]
+
+
+def test_the_error_names_a_budget_that_works() -> None:
+    with pytest.raises(InfeasibleBudgetError) as caught:
+        planned(1000)
+    assert caught.value.minimum is not None
+    assert caught.value.floor < caught.value.minimum
+    assert planned(caught.value.minimum + 2**14).peak <= caught.value.minimum + 2**14
+
+
+def test_more_ranks_hold_less_each() -> None:
+    few, many = planned("100%", 2), planned("100%", 8)
+    assert many.plain_peak < few.plain_peak
+    assert not dist.is_initialized()
+
+
+def test_the_report_shows_every_byte() -> None:
+    text = str(planned("70%").report())
+    for words in ("budget", "gathered parameters", "buffers of all-gathers", "activations"):
+        assert words in text
+
+
+def test_a_model_that_is_not_sharded_itself_is_refused() -> None:
+    with fake_ranks(2):
+        net = Net()
+        fully_shard(net.blocks[0])
+        with pytest.raises(UnsupportedModelError, match="apply it to the model last"):
+            enable(net, "80%")
+
+
+def test_shard_and_world_size_go_together() -> None:
+    with pytest.raises(TypeError, match="go together"):
+        plan(Net(), torch.randn(2, WIDTH), "80%", shard=shard)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="2 or more"):
+        planned("80%", 1)

@@ -1,0 +1,99 @@
+"""A sharded model that is enabled: in place, one plan for each kind of call, and disabled again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from checkmate import NoPlanError
+from checkmate_torch import disable, enable, memory_meter, planned_training
+from checkmate_torch.private import fake_ranks
+
+pytestmark = [
+    pytest.mark.skipif(not dist.is_available(), reason="this PyTorch has no torch.distributed"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),  # PyTorch hides it otherwise
+]
+WIDTH = 32
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, 64), nn.Linear(64, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(nn.functional.gelu(self.up(x)))
+
+
+@pytest.fixture
+def model() -> Iterator[nn.Module]:
+    with fake_ranks(2):
+        net = nn.Sequential(*(Block() for _ in range(3)), nn.Linear(WIDTH, 4))
+        for block in net[:3]:
+            fully_shard(block)
+        yield fully_shard(net)
+
+
+def enabled(model: nn.Module, budget: str = "70%") -> Any:
+    settings: Any = {"loss_bytes": 0, "cost_model": "flops", "time_limit": 1.0, "process_group": "alone"}
+    return enable(model, budget, solver="heuristics", **settings)
+
+
+def step(model: nn.Module, size: int = 512) -> torch.Tensor:
+    loss: torch.Tensor = model(torch.ones(size, WIDTH)).square().mean()
+    loss.backward()
+    model.zero_grad()
+    return loss
+
+
+def test_the_first_step_is_planned_before_it_runs(model: nn.Module) -> None:
+    training = enabled(model)
+    assert planned_training(model) is training
+    with pytest.raises(NoPlanError):
+        training.report()
+    step(model)
+    assert len(training.plans) == 1
+    x = torch.ones(512, WIDTH)
+    with memory_meter(model, x) as meter:
+        model(x).square().mean().backward()
+    assert meter.peak <= training.plans[0].budget
+    assert meter.peak == pytest.approx(training.plans[0].peak, rel=0.05)
+    assert "for each rank" in repr(training)
+    assert "measured peak" in str(training.report(meter))
+
+
+def test_each_kind_of_call_has_a_plan(model: nn.Module) -> None:
+    training = enabled(model)
+    for size in (512, 512, 128, 512):
+        step(model, size)
+    assert len(training.plans) == 2
+
+
+def test_disable_restores_the_parts(model: nn.Module) -> None:
+    training = enabled(model)
+    disable(model)
+    assert planned_training(model) is None
+    assert not any("forward" in vars(module) for module in model.modules())
+    step(model)
+    assert training.plans == ()
+
+
+def test_a_part_that_cannot_be_captured_runs_as_it_is(model: nn.Module) -> None:
+    class Reading(Block):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) if float(x.detach().abs().max()) >= 0 else x
+
+    net = nn.Sequential(Block(), Reading(), nn.Linear(WIDTH, 4))
+    for block in net[:2]:
+        fully_shard(block)
+    training = enabled(fully_shard(net), "100%")
+    step(net)
+    assert [*training.plans[0].unplanned] == ["1"]
+    assert [part.name for part in training.plans[0].parts] == ["0"]
+    assert "runs as plain PyTorch" in str(training.report())
