@@ -20,7 +20,7 @@ from checkmate import Budget, Solution, UnsupportedModelError, keep_all_peak
 from checkmate.framework import TracedStep
 from checkmate.report import Kind
 from checkmate_torch.api.compile import CompiledModule
-from checkmate_torch.api.plan_sharded import Shard, sharded_step
+from checkmate_torch.api.plan_sharded import Shard, checked_ranks, sharded_step
 from checkmate_torch.capture.arguments import Loss, check_loss, check_module
 from checkmate_torch.capture.dynamo_capture import captured_model, stopped
 from checkmate_torch.capture.fake_twins import arguments_of, on_fakes
@@ -162,7 +162,8 @@ def plan(
         device: as in :func:`trace`.
         throw: False = if no schedule is found, return a solution without one instead of raising.
         shard: applies ``fully_shard`` to a model, without ``mesh=``: to its blocks, then to the model. It is
-            called with a twin on fake tensors. The budget then is that of each rank.
+            called with a twin on fake tensors. The budget then is that of each rank, and of ``optimizer``,
+            which has the parameters of ``model``, the state of a rank's shards is counted.
         world_size: the number of ranks, none of which is needed; as :func:`enable` counts for a model that is
             sharded already.
         **settings: :class:`~checkmate_torch.planning.options.ModelSettings`; the default of ``workspaces`` is
@@ -177,14 +178,8 @@ def plan(
         UnsupportedModelError, CostError: as :func:`trace`.
     """
     given: dict[str, Any] = {"budget": budget, **settings}
-    if shard is not None or world_size is not None:
-        if shard is None or world_size is None:
-            raise TypeError(
-                "shard and world_size go together: a function that shards the model, and a number"
-            )
-        step = sharded_step(
-            model, example_inputs, shard, world_size, loss=loss, device=device, settings=given
-        )
+    if (ranks := checked_ranks(shard, world_size)) is not None:
+        step = sharded_step(model, example_inputs, *ranks, loss=loss, device=device, settings=given)
         with step as search:
             return search.planned((torch.device("cpu"), 0))
     traced = _traced(model, example_inputs, loss, device, given)

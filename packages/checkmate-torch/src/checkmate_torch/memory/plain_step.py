@@ -49,6 +49,7 @@ from checkmate_torch.tracing.traced_graph import ancestors
 
 __all__ = [
     "PlainStep",
+    "checked_loss",
     "count_step",
     "plain_step_of_code",
     "plain_step_of_graph",
@@ -214,7 +215,7 @@ def count_step(
             output = twin(*args, **kwargs)
             found = output if loss is None else loss(output)
             del output
-            _check_loss(found)
+            checked_loss(found)
             torch.autograd.backward([found])
             return counter
     except CheckmateError:
@@ -385,7 +386,12 @@ def _differentiable(outputs: object) -> list[Tensor]:
     return [x for x in tensors_in(outputs) if x.requires_grad]
 
 
-def _check_loss(found: object) -> None:
+def checked_loss(found: object) -> Tensor:
+    """The loss of a step, returned unchanged.
+
+    Raises:
+        UnsupportedModelError: unless it is a scalar tensor.
+    """
     if not isinstance(found, Tensor) or found.dim():
         shape = (
             f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
@@ -394,6 +400,7 @@ def _check_loss(found: object) -> None:
             f"the loss is {shape}, must be a scalar tensor: let the model's forward return it, or let the "
             "factory return (model, example_inputs, loss), with loss a function of the model's output"
         )
+    return found
 
 
 def taken_as_real() -> AbstractContextManager[object]:

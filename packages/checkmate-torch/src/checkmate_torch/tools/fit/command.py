@@ -41,6 +41,7 @@ def register(cli: click.Group) -> None:
             "checkmate fit --hf config.json --batch 1,2,4,8 --sequence 2048,8192 --device H100-80GB",
             "checkmate fit --hf config.json --sequence 2048 --lora r=16,targets=q_proj+v_proj --budget 24GB",
             "checkmate fit --hf config.json --batch 4 --memory 24GiB",
+            "checkmate fit --hf config.json --sequence 4096 --device H100-80GB --world-size 64 --fsdp",
             "checkmate fit --torch package.module:factory --batch 32,64 --optimizer sgd,momentum=0.9 --json",
         )
     )
@@ -55,6 +56,15 @@ def register(cli: click.Group) -> None:
     @click.option("--device", help="As H100-80GB; default the CPU, whose memory is no limit.")
     @click.option("--memory", metavar="SIZE", help="Of the GPU, as 24GiB; default the device's.")
     @click.option("--budget", help="Bytes, 24GB, or a share of the memory; default nine tenths of it.")
+    @click.option("--world-size", type=click.IntRange(min=2), help="With --fsdp: predict each of N ranks.")
+    @click.option(
+        "--fsdp",
+        is_flag=False,
+        flag_value=",",
+        metavar="[CLASS,…]",
+        help="Shard each block by FSDP2, or the modules of these classes; with --world-size.",
+    )
+    @click.option("--fsdp-dtype", type=click.Choice([*DTYPES]), help="Of gathered parameters and gradients.")
     @click.option(
         "--workspaces", is_flag=True, help="Run each distinct op once here, to measure its workspace."
     )
@@ -77,8 +87,9 @@ def register(cli: click.Group) -> None:
             table = _table(asked, show)
         if output is not None:
             table.save_picture(output)
+        said = "Least peak unknown" if table.world_size is None else "Not planned"
         for remark in {cell.remark for cell in table if cell.remark}:
-            click.echo(f"Least peak unknown: {remark}", err=True)
+            click.echo(f"{said}: {remark}", err=True)
         click.echo(table.to_json() if as_json else str(table))
 
 
@@ -102,7 +113,25 @@ def _table(asked: dict[str, Any], on_cell: Any) -> FitTable:
             time_limit=asked["time_limit"],
             on_cell=on_cell,
             workspaces=asked["workspaces"] or None,
+            shard=_shard(asked),
+            world_size=asked["world_size"],
         )
+
+
+def _shard(asked: dict[str, Any]) -> Any:
+    """The function that ``--fsdp`` asks for; None without it."""
+    if (asked["fsdp"] is None) != (asked["world_size"] is None):
+        raise ProgramError("--fsdp and --world-size go together: --world-size 64 --fsdp")
+    if asked["fsdp"] is None:
+        if asked["fsdp_dtype"]:
+            raise ProgramError("--fsdp-dtype goes with --fsdp")
+        return None
+    import torch
+
+    from checkmate_torch.tools.fit.sharding import block_sharding
+
+    names = [name.strip() for name in asked["fsdp"].split(",") if name.strip()]
+    return block_sharding(names, getattr(torch, DTYPES[asked["fsdp_dtype"]]) if asked["fsdp_dtype"] else None)
 
 
 @contextmanager

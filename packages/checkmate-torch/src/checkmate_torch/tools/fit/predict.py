@@ -35,6 +35,7 @@ from checkmate.cost import DEVICES
 from checkmate.framework import AUTO, ProgramError, TracingSettings
 from checkmate.units import parse_budget, parse_bytes
 from checkmate_torch.adapters.frontend import made_by
+from checkmate_torch.api.plan_sharded import Shard, checked_ranks
 from checkmate_torch.api.trace import TracedModel, trace
 from checkmate_torch.capture.arguments import Loss
 from checkmate_torch.costs.price import workspaces_of
@@ -44,6 +45,7 @@ from checkmate_torch.ops.device import Target, for_target, usable_bytes
 from checkmate_torch.planning.dividing import decide_in_pieces, lowest_in_pieces
 from checkmate_torch.private import fake_mode, registries, tree_map
 from checkmate_torch.tools.fit.optimizers import MakeOptimizer, UpdateBytes, named_optimizer, update_bytes
+from checkmate_torch.tools.fit.sharding import cell_of_rank
 from checkmate_torch.tools.fit.table import Fit, FitTable
 
 __all__ = ["Factory", "FitRequest", "Made", "fit", "make"]
@@ -69,6 +71,8 @@ def fit(
     dtype: torch.dtype | None = None,
     time_limit: float = _TIME_S,
     on_cell: Callable[[int, int | None], None] | None = None,
+    shard: Shard | None = None,
+    world_size: int | None = None,
     **settings: Unpack[TracingSettings],
 ) -> FitTable:
     """Find out how much memory training takes, and what a budget would cost, without memory for the model.
@@ -96,6 +100,9 @@ def fit(
         time_limit: seconds for each solve of a cell: for its least peak, the same in pieces, and its budget,
             which takes several solves if pieces are tried.
         on_cell: called with batch and sequence before each cell.
+        shard: as in :func:`plan`: applies FSDP2's ``fully_shard`` to the model's blocks, then to the model.
+            All numbers then are those of each rank, batches too. Pieces are not tried.
+        world_size: the number of ranks, none of which is needed.
         **settings: :class:`~checkmate.framework.TracingSettings`. ``cost_model`` is by default the roofline
             of a device of the table, or else ``"flops"``. ``workspaces=True`` measures the
             workspaces of ops here, which convolutions need on a CPU: each distinct op runs once.
@@ -123,6 +130,7 @@ def fit(
         dtype=dtype,
         time_limit=time_limit,
         settings=dict(settings),
+        ranks=checked_ranks(shard, world_size),
     )
     cells, labels = [], ("", "")
     for batch, sequence in _places(batches, sequences):
@@ -130,7 +138,13 @@ def fit(
             on_cell(batch, sequence)
         cell, labels = request.answer(batch, sequence)
         cells.append(cell)
-    return FitTable(cells=tuple(cells), model=labels[0], optimizer=labels[1], device=str(device or ""))
+    return FitTable(
+        cells=tuple(cells),
+        model=labels[0],
+        optimizer=labels[1],
+        device=str(device or ""),
+        world_size=world_size,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -145,6 +159,7 @@ class FitRequest:
         dtype: of floating-point parameters, buffers and inputs; None = as the factory makes them.
         time_limit: seconds for each solve.
         settings: of :func:`~checkmate_torch.api.trace.trace`.
+        ranks: the function that shards the model, and their number; None = it is not sharded.
     """
 
     factory: Factory
@@ -154,21 +169,26 @@ class FitRequest:
     dtype: torch.dtype | None
     time_limit: float
     settings: dict[str, Any]
+    ranks: tuple[Shard, int] | None = None
 
     def answer(self, batch: int, sequence: int | None) -> tuple[Fit, tuple[str, str]]:
         """Predict one cell; returns it with a description of the model and the name of the optimizer."""
         made = model, _, _ = make(self.factory, batch, sequence, self.dtype)
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = self.optimizer(trained) if self.optimizer is not None and trained else None
+        labels = _described(model), "" if optimizer is None else type(optimizer).__name__
+        cell = Fit(
+            batch=batch, sequence=sequence, plain_peak=0, least_peak=None, update_peak=0, budget=self.limit
+        )
+        if self.ranks is not None:
+            settings = {**self._tracing_settings(), "time_limit": self.time_limit}
+            return cell_of_rank(cell, made, self.ranks, self.optimizer, self.target, settings), labels
         captured = self._captured(made, optimizer)
         plain, updating = self._peaks(made, captured, optimizer)
-        cell = Fit(
-            batch=batch,
-            sequence=sequence,
+        cell = replace(
+            cell,
             plain_peak=plain,
-            least_peak=None,
             update_peak=updating,
-            budget=self.limit,
             overhead=0.0 if self.limit is not None and plain <= self.limit else None,
         )
         if isinstance(captured, TracedModel):
@@ -176,7 +196,7 @@ class FitRequest:
                 cell = self._with_recomputation(cell, captured)
         else:
             cell = replace(cell, remark=str(captured))
-        return cell, (_described(model), "" if optimizer is None else type(optimizer).__name__)
+        return cell, labels
 
     def _peaks(
         self, made: Made, captured: TracedModel | UnsupportedModelError, optimizer: Optimizer | None
@@ -204,14 +224,18 @@ class FitRequest:
     def _captured(self, made: Made, optimizer: Optimizer | None) -> TracedModel | UnsupportedModelError:
         """The traced step, or the reason why it can't be captured."""
         model, example_inputs, loss = made
-        settings = {"progress": False} | self.settings
-        if self.target is None or self.target.name is None:
-            settings = {"cost_model": "flops"} | settings
+        settings = self._tracing_settings()
         device = None if self.target is None else self.target.name or self.target.device
         try:
             return trace(model, example_inputs, loss=loss, optimizer=optimizer, device=device, **settings)
         except UnsupportedModelError as error:
             return error
+
+    def _tracing_settings(self) -> dict[str, Any]:
+        settings = {"progress": False} | self.settings
+        if self.target is None or self.target.name is None:
+            settings = {"cost_model": "flops"} | settings
+        return settings
 
     def _with_recomputation(self, cell: Fit, captured: TracedModel) -> Fit:
         """A cell with its least peaks, and the extra cost within the limit if the plain step exceeds it."""

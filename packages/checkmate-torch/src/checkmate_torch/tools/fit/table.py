@@ -82,12 +82,14 @@ class FitTable:
         model: class of the model, and the number of its parameters.
         device: name in :data:`checkmate.cost.DEVICES`; empty = none was named.
         optimizer: name of its class; empty = there is none.
+        world_size: the number of ranks, each of which takes these bytes; None = the model is not sharded.
     """
 
     cells: tuple[Fit, ...]
     model: str = ""
     device: str = ""
     optimizer: str = ""
+    world_size: int | None = None
 
     def __iter__(self) -> Iterator[Fit]:
         """Iterate over the cells."""
@@ -107,11 +109,13 @@ class FitTable:
 
     def __str__(self) -> str:
         """The table as text."""
-        head = ("batch", "sequence", "plain peak", "least peak", "in pieces", "verdict")
+        pieces = () if self.world_size else ("in pieces",)
+        head = ("batch", "sequence", "plain peak", "least peak", *pieces, "verdict")
         rows: list[tuple[str, ...]] = [head]
         for cell in self.cells:
             sequence = "" if cell.sequence is None else str(cell.sequence)
-            peaks = map(_size, (cell.plain_peak, cell.least_peak, cell.split_peak))
+            peaks = [_size(n) for n in (cell.plain_peak, cell.least_peak, cell.split_peak)]
+            peaks = peaks[: 2 + len(pieces)]
             rows.append((str(cell.batch), sequence, *peaks, cell.verdict))
         widths = [max(len(row[k]) for row in rows) for k in range(len(head))]
         lines = ["  ".join(cell.rjust(n) for cell, n in zip(row, widths, strict=True)) for row in rows]
@@ -121,7 +125,8 @@ class FitTable:
         """Model, optimizer, device and budget on one line."""
         budgets = {cell.budget for cell in self.cells if cell.budget is not None}
         within = f"within {format_bytes(min(budgets))}" if budgets else ""
-        return ", ".join(filter(None, (self.model, self.optimizer, self.device, within)))
+        ranks = f"each of {self.world_size} ranks" if self.world_size else ""
+        return ", ".join(filter(None, (self.model, self.optimizer, self.device, ranks, within)))
 
     def to_json(self) -> bytes:
         """The table as a JSON object; bytes are integers. A cell has its verdict besides its attributes."""
