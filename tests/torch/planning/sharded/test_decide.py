@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
 from checkmate import InfeasibleBudgetError, UnsupportedModelError
 from checkmate_torch import enable, plan
@@ -96,6 +97,16 @@ def test_a_model_that_is_not_sharded_itself_is_refused() -> None:
         fully_shard(net.blocks[0])
         with pytest.raises(UnsupportedModelError, match="apply it to the model last"):
             enable(net, "80%")
+
+
+def test_replicas_and_offload_are_refused_by_name() -> None:
+    with fake_ranks(4):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+        with pytest.raises(UnsupportedModelError, match="HSDP"):
+            enable(fully_shard(nn.Linear(4, 4), mesh=mesh), "80%")
+        policy = CPUOffloadPolicy(pin_memory=False)
+        with pytest.raises(UnsupportedModelError, match="offload"):
+            enable(fully_shard(nn.Linear(4, 4), offload_policy=policy), "80%")
 
 
 def test_shard_and_world_size_go_together() -> None:

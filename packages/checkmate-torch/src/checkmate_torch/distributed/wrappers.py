@@ -91,8 +91,8 @@ def refuse_wrappers(model: nn.Module) -> None:
         if isinstance(part, FSDPModule):
             raise UnsupportedModelError(
                 f"fully_shard was applied to {where}, and its collectives can't be in a planned graph: "
-                "compile each block first, as model.blocks[i] = compile(model.blocks[i], budget), and then "
-                "apply fully_shard to each compiled block and to the model"
+                "enable the sharded model instead, checkmate.torch.enable(model, budget), which plans each "
+                "rank's whole step. Or compile each block first, and shard the compiled blocks, then the model"
             )
         if isinstance(part, DistributedDataParallel | nn.DataParallel | FullyShardedDataParallel):
             raise UnsupportedModelError(

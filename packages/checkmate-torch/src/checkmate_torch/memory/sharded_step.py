@@ -1,10 +1,10 @@
-"""The peak of a rank's training step under FSDP2: FSDP's own code runs, on fake tensors, and talks to nobody.
+"""The peak of a rank's training step under FSDP2: FSDP's own code runs on fake tensors, and sends nothing.
 
     M(t) = shards + optimizer state + batch + Σ live storages        one count for all that FSDP allocates
 
 A *rehearsal* runs forward and backward pass of a sharded twin. FSDP gathers, frees, prefetches and scatters
-in it as the installed release of PyTorch does, so that no rule has to say what it holds. Modules that follow
-a schedule are played: see :class:`Part`.
+in it as the installed release of PyTorch does, so that no rule of ours says what it holds. Modules
+that follow a schedule are played: see :class:`Part`.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ __all__ = [
     "shard_alike",
     "silence",
     "units_of",
+    "unknown_sharding",
     "unsharded_twin",
     "waits_for_reduction",
     "without_reduction",
@@ -109,6 +110,19 @@ def units_of(model: nn.Module) -> list[ShardedUnit]:
     ]
 
 
+def unknown_sharding(model: nn.Module) -> str:
+    """What a sharded model uses that rehearsals don't know; empty if they know all of it."""
+    for unit in units_of(model):
+        for group in unit.groups:
+            if group._is_hsdp:
+                return "a mesh of two dimensions, with replicas of shards (HSDP)"
+            if type(group.offload_policy).__name__ != "OffloadPolicy":
+                return "FSDP's offload (offload_policy)"
+            if any(p.is_dtensor for p in group.fsdp_params):
+                return "tensor parallel parameters (DTensor)"
+    return ""
+
+
 def unsharded_twin(model: nn.Module, mode: FakeTensorMode, *, computes: bool = False) -> nn.Module:
     """A copy of a sharded model as it was before it was sharded, with fake tensors in the place of all.
 
@@ -166,7 +180,7 @@ def _is_of_fsdp(hook: object) -> bool:
 
 
 def shard_alike(model: nn.Module, twin: nn.Module, comm: Communication) -> None:
-    """Shard a twin as a model is sharded, on the same meshes; it communicates with nobody.
+    """Shard a twin as a model is sharded, on the same meshes; it sends nothing.
 
     Args:
         model: sharded.
@@ -204,7 +218,7 @@ def shard_alike(model: nn.Module, twin: nn.Module, comm: Communication) -> None:
 
 
 def silence(twin: nn.Module, comm: Communication) -> None:
-    """Let a sharded module on fake tensors allocate its buffers by ``comm``, and communicate with nobody."""
+    """Let a sharded module on fake tensors allocate its buffers by ``comm``, and send nothing."""
     for unit in units_of(twin):
         for group in unit.groups:
             group._all_gather_comm, group._reduce_scatter_comm = comm.gather, comm.scatter

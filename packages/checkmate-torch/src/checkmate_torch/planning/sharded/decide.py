@@ -32,7 +32,7 @@ from checkmate_torch.planning.sharded.parts import (
     menu_of,
     moves,
     parts_of,
-    refuse_unsharded_root,
+    refuse_sharding,
     traced_part,
 )
 from checkmate_torch.private import FakeTensorMode, shard_alike, unsharded_twin
@@ -106,7 +106,7 @@ class ShardedTwin:
     """A sharded model on fake tensors, and the same unsharded.
 
     Attributes:
-        sharded: with FSDP's hooks, which talk to nobody.
+        sharded: with FSDP's hooks, which send nothing.
         whole: without them; its parameters have the dtypes of the gathered ones.
         mode: of the fake tensors.
         rehearsal: runs steps of ``sharded``.
@@ -126,9 +126,9 @@ class ShardedTwin:
         """The twin of a sharded model.
 
         Raises:
-            UnsupportedModelError: if parts of the model are sharded, but not the model itself.
+            UnsupportedModelError: if it is sharded in a way that can't be planned.
         """
-        refuse_unsharded_root(model)
+        refuse_sharding(model)
         sharded = unsharded_twin(model, mode)
         names = [name for name, _ in parts_of(model)]
         device = next((p.device for p in sharded.parameters()), torch.device("cpu"))
@@ -293,7 +293,7 @@ class ShardedSearch:
         return None
 
     def _undone(self, choice: _Choice, taken: Sequence[tuple[float, int, int]], budget: int) -> _Choice:
-        """Undo single steps that are not needed, the dearest first."""
+        """Undo single steps that are not needed, the most expensive first."""
         tried = 0
         for _, n, place in sorted(taken, reverse=True):
             items = self.menus[n].items

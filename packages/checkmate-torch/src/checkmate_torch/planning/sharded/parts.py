@@ -26,7 +26,7 @@ from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.planner import Tracer
 from checkmate_torch.planning.steps.split_step import SplitStep
 from checkmate_torch.planning.steps.stages import PricedStep
-from checkmate_torch.private import is_sharded, tree_map_only, units_of
+from checkmate_torch.private import is_sharded, tree_map_only, units_of, unknown_sharding
 
 __all__ = [
     "Item",
@@ -36,7 +36,7 @@ __all__ = [
     "moves",
     "own_forward",
     "parts_of",
-    "refuse_unsharded_root",
+    "refuse_sharding",
     "traced_part",
 ]
 
@@ -88,17 +88,22 @@ class Item:
 
 
 def parts_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The modules of units without units inside, but for the root; with their paths in the model."""
+    """The modules of units without units inside, except the root; with their paths in the model."""
     modules = (pair for unit in units_of(model) for pair in zip(unit.names, unit.modules, strict=True))
     return [(name, module) for name, module in modules if name and _is_leaf(module)]
 
 
-def refuse_unsharded_root(model: nn.Module) -> None:
-    """Raise UnsupportedModelError if parts of a model are sharded, but not the model itself."""
+def refuse_sharding(model: nn.Module) -> None:
+    """Raise UnsupportedModelError if a model is sharded in a way that can't be planned."""
     if units_of(model)[0].names[0] != "":
         raise UnsupportedModelError(
             "fully_shard was applied to parts of this model, but not to the model itself: apply it to the "
             "model last, so that one budget can bound the whole step"
+        )
+    if what := unknown_sharding(model):
+        raise UnsupportedModelError(
+            f"this model uses {what}, which no budget can bound yet: shard it over a mesh of one dimension, "
+            "or compile each block before it is sharded"
         )
 
 
@@ -156,7 +161,7 @@ class Menu:
     """Schedules of a part.
 
     Attributes:
-        items: from no recomputation to the least that is kept, each dearer and lighter than the one before.
+        items: from no recomputation to the least that is kept, each lighter and more expensive than the last.
         low: the one with the least peak of its own.
     """
 

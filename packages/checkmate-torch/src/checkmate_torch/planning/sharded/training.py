@@ -31,7 +31,7 @@ from checkmate_torch.optimizer.state import States, on_steps
 from checkmate_torch.planning.options import Options, Warnings
 from checkmate_torch.planning.planner import Planner
 from checkmate_torch.planning.sharded.decide import ShardedPlan, ShardedSearch, ShardedTwin
-from checkmate_torch.planning.sharded.parts import own_forward, parts_of, refuse_unsharded_root
+from checkmate_torch.planning.sharded.parts import own_forward, parts_of, refuse_sharding
 from checkmate_torch.planning.step_plan import GivenSchedule
 from checkmate_torch.planning.steps.split_step import SplitStep
 from checkmate_torch.private import (
@@ -59,9 +59,9 @@ class ShardedTraining:
         """Keep the settings; nothing is traced before the first call.
 
         Raises:
-            UnsupportedModelError: if the model itself is not sharded, but parts of it are.
+            UnsupportedModelError: if it is sharded in a way that can't be planned.
         """
-        refuse_unsharded_root(model)
+        refuse_sharding(model)
         self._model = weakref.ref(model)
         self.options = options
         self.warnings = Warnings(strict=options.strict)
