@@ -92,7 +92,7 @@ def refuse_wrappers(model: nn.Module) -> None:
             raise UnsupportedModelError(
                 f"fully_shard was applied to {where}, and its collectives can't be in a planned graph: "
                 "enable the sharded model instead, checkmate.torch.enable(model, budget), which plans each "
-                "rank's whole step. Or compile each block first, and shard the compiled blocks, then the model"
+                "rank's whole step. Or compile each block first, then shard the compiled blocks and the model"
             )
         if isinstance(part, DistributedDataParallel | nn.DataParallel | FullyShardedDataParallel):
             raise UnsupportedModelError(

@@ -86,7 +86,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for x in tensors_in((args, kwargs)):
                 self._add(x, 0)
         replaced = None if self._on_meta else self._overwritten(func, args)
-        result = self._result(func, _with_all_selected(func, args), kwargs)
+        result = self.result_of(func, _with_all_selected(func, args), kwargs)
         for x in tensors_in(result):
             size = max(x.untyped_storage().nbytes(), _reduced_bytes(func, args) if not x.dim() else 0)
             self._add(x, rounded(size, x.device))
@@ -107,7 +107,8 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.live += kept
         self.moments.append((self.live + workspace, None))
 
-    def _result(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+    def result_of(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+        """Run an op; subclasses may answer another way."""
         if func in _IN_BFLOAT16 and args[0].dtype is not torch.bfloat16:
             return _in_bfloat16(func, args, kwargs)
         try:

@@ -26,6 +26,7 @@ from checkmate_torch.ops.storages import rounded, tensors_in
 from checkmate_torch.private import (
     Communication,
     gathered_gradients,
+    is_mutable,
     local_of,
     noted_values,
     on_resize,
@@ -394,11 +395,12 @@ class _Counter(LiveBytes):  # type: ignore[no-untyped-call]
         ordered = sorted(kinds.items(), key=lambda item: -item[1])
         return ShardedPeak(peak=peak, by_kind={kind: size for kind, size in ordered if size}, call=call)
 
-    def _result(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+    def result_of(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+        """Run an op; a number of a tensor whose values are known is read from them."""
         if func in READS and (known := _known(args)) is not None:
             self.read |= known.of
             return func(*known.values, **kwargs)
-        return super()._result(func, args, kwargs)
+        return super().result_of(func, args, kwargs)
 
     def changed(self, key: int, size: int) -> None:
         """Count the bytes by kind."""
@@ -433,7 +435,7 @@ def _values(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Known
 
     Code reads such numbers to choose a way, and the rehearsal must take the same one.
     """
-    if func in READS or func._schema.is_mutable or len(func._schema.returns) != 1 or tensors_in(kwargs):
+    if func in READS or is_mutable(func) or tensors_in(kwargs):
         return None
     known = _known(args)
     if known is None or not (tensors_in(known.values) or func in _MADE):
