@@ -216,10 +216,7 @@ def judge(
         for each in dict.fromkeys([Recompute(), *policies]):
             if isinstance(each, Recompute | LibraryDefault):
                 step = run_eagerly(model, example_inputs, each, loss)
-                row = judge_step(step, each, options, beside(traced))
-                if each == Recompute() and traced is not None and traced.plain_peak is not None:
-                    row = replace(row, peak=traced.plain_peak)  # as all other tools predict it
-                rows.append(row)
+                rows.append(_judge_eager(step, each, options, traced))
             elif traced is None:
                 raise PolicyError(
                     f"{each}: it is a policy of a graph, and the model can't be traced: {remark}"
@@ -234,6 +231,15 @@ def judge(
     if frontier is not None:
         rows = [_with_best(row, frontier) for row in rows]
     return Judgement(rows=tuple(rows), frontier=frontier, remark=remark)
+
+
+def _judge_eager(
+    step: EagerStep, policy: Recompute | LibraryDefault, options: Options, traced: TracedModel | None
+) -> Judged:
+    """Judge a step of eager PyTorch; the plain one has the peak that all other tools predict."""
+    row = judge_step(step, policy, options, beside(traced))
+    plain = None if traced is None else traced.plain_peak
+    return replace(row, peak=plain) if policy == Recompute() and plain is not None else row
 
 
 def judge_step(step: EagerStep, policy: object, options: Options, held: int = 0) -> Judged:

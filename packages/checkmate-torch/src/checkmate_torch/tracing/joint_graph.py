@@ -208,19 +208,13 @@ class _Builder:
         self._add_items(node)
         name = shown_name(node)
         outputs = [self._tensor(f"{name}.{k}" if k else name, v) for k, v in enumerate(fresh)]
-        is_norm, in_place = is_batch_norm_training(node), node in self.in_place
-        if in_place or (is_norm and not self.broken):
-            for t in outputs[FIRST_STATISTIC if is_norm else 0 :]:  # of the first run; a copy makes none
-                self.kept_bytes += 0 if in_place else self.tensors[t].size  # they stay to the end
-                self.tensors[t] = replace(self.tensors[t], size=0)
+        self._free_statistics(node, outputs)
         if (like := storage_like(node)) is not None:
             self.tensors[outputs[0]] = replace(self.tensors[outputs[0]], size=allocated_bytes(like))
         if node in self.writes:
             outputs.append(self._token(node))
         state = rng_state_like(node).nbytes if is_random(node) else 0
         self.kept_bytes += state  # kept for a replay, which needs the same bytes again while it runs
-        held = any(self._shows(user, outputs) for user in self.user_outputs)
-        once = held or not may_run_twice(node) or statistics_are_read(node) or (in_place and not is_norm)
         again = self._reads((as_copy(node)[1], node.kwargs))
         self.ops.append(
             Op(
@@ -229,11 +223,25 @@ class _Builder:
                 outputs=tuple(outputs),
                 cost=0.0,
                 workspace=state,
-                recomputable=not once and self.overwritten.isdisjoint(again),
+                recomputable=not self._runs_once(node, outputs) and self.overwritten.isdisjoint(again),
                 backward=node in self.backward,
             )
         )
         self.nodes.append(node)
+
+    def _free_statistics(self, node: Node, outputs: Sequence[int]) -> None:
+        """Count no tensors for what an op writes in place, nor for new statistics: a copy makes none."""
+        is_norm, in_place = is_batch_norm_training(node), node in self.in_place
+        if in_place or (is_norm and not self.broken):
+            for t in outputs[FIRST_STATISTIC if is_norm else 0 :]:
+                self.kept_bytes += 0 if in_place else self.tensors[t].size  # they stay to the end
+                self.tensors[t] = replace(self.tensors[t], size=0)
+
+    def _runs_once(self, node: Node, outputs: list[int]) -> bool:
+        """Whether an op may not run again."""
+        writes_in_place = node in self.in_place and not is_batch_norm_training(node)
+        held = any(self._shows(user, outputs) for user in self.user_outputs)
+        return held or writes_in_place or not may_run_twice(node) or statistics_are_read(node)
 
     def _add_items(self, node: Node) -> None:
         """Give every output of an op a node, even if no node reads it: a schedule may hold it."""
