@@ -20,6 +20,7 @@ from evaluation import (
     executed_batches,
     executions,
     first_step,
+    fsdp,
     fused,
     host_time,
     integrality,
@@ -78,6 +79,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         torch_gpu.EXPERIMENT,
         torch_policies.EXPERIMENT,
         host_time.EXPERIMENT,
+        fsdp.EXPERIMENT,
         *torch_world.EXPERIMENTS,
     )
 }
