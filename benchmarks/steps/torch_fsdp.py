@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,7 @@ def _checkpointing(task: Row) -> Row:
 
 
 def _at_cost(search: ShardedSearch, most: float) -> Row:
-    """The schedules furthest down the menus whose extra cost is not above ``most``, a share of the blocks'."""
+    """The schedules furthest down the menus at an extra cost of at most a share of the blocks' cost."""
     numbers = list(search.menus)
     menus = [search.menus[n].items for n in numbers]
     chosen = {n: items[0] for n, items in zip(numbers, menus, strict=True)}

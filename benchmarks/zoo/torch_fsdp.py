@@ -1,4 +1,4 @@
-"""Networks for FSDP2: which modules are its blocks, and batches for each rank. All are small, with random weights.
+"""Small networks for FSDP2: which of their modules are blocks, and batches for each rank.
 
 Each is called with its batch by keyword; what it returns is the loss, or has the loss as ``.loss``.
 """
