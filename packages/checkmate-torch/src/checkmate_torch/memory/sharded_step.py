@@ -46,6 +46,8 @@ _MADE = {torch.ops.aten.arange.default, torch.ops.aten.arange.start, torch.ops.a
 _VALUES = "_checkmate_values"
 _MOST_VALUES = 2**20
 """The size of the largest tensor of whole numbers whose values are followed."""
+_GLOO_THREADS = 2
+"""Threads of a process group of gloo, ``ProcessGroupGloo::Options``; each may hold the last copy that it sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +152,7 @@ class Rehearsal:
 
     Attributes:
         read: the tensors among the arguments, by number, whose values code has read.
-        late: bytes that may be freed late: the largest copy that gloo makes on CPUs.
+        late: bytes that may be freed late: the largest copies that gloo makes on CPUs, one in each thread.
     """
 
     def __init__(
@@ -176,9 +178,9 @@ class Rehearsal:
             self._counter.note(buffer, Kind.GRADIENTS if is_result else Kind.SCATTER_BUFFERS)
 
     def _sent(self, buffer: Tensor) -> None:
-        """Gloo, on CPUs, copies what it sends, and a thread of its own frees the copy, sometimes late."""
+        """Gloo, on CPUs, copies what it sends, and threads of its own free the copies, sometimes late."""
         if self._counter is not None and buffer.device.type == "cpu" and not counts_as_cuda(buffer.device):
-            self.late = max(self.late, buffer.nbytes)
+            self.late = max(self.late, _GLOO_THREADS * buffer.nbytes)
             self._counter.needs(buffer.nbytes, Kind.WORKSPACE, None)
 
     def record(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[RecordedCall]:

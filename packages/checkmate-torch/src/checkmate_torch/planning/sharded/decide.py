@@ -226,9 +226,11 @@ class ShardedSearch:
         Raises:
             InfeasibleBudgetError: if none was found, on this rank or on another that plans with it.
         """
-        choice = self._fitting(budget) or self.least(budget - self.twin.rehearsal.late)
+        room, fitting = budget - self.twin.rehearsal.late, self._fitting(budget)
+        choice = fitting or self.least(room)
         asks = f"a budget for {len(self.calls)} calls of parts"
-        excess = largest_of(Ranks.of(self.options.process_group), asks, max(0, choice.needed.peak - budget))
+        missing = 0 if fitting is not None else max(0, choice.needed.peak - room)
+        excess = largest_of(Ranks.of(self.options.process_group), asks, missing)
         if excess:
             raise InfeasibleBudgetError(
                 budget=budget,
@@ -253,7 +255,7 @@ class ShardedSearch:
         ranks = Ranks.of(self.options.process_group)
         high = largest_of(ranks, f"a plan for {len(self.calls)} calls of parts", high)
         choice = self._after(high)
-        if choice.needed.peak > budget:
+        if choice.needed.peak > (room if high else budget):
             return None
         return choice if ranks is not None else self._undone(choice, steps[:high], room)
 
