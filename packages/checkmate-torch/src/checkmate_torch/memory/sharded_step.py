@@ -47,7 +47,7 @@ _VALUES = "_checkmate_values"
 _MOST_VALUES = 2**20
 """The size of the largest tensor of whole numbers whose values are followed."""
 _GLOO_THREADS = 2
-"""Threads of a process group of gloo, ``ProcessGroupGloo::Options``; each may hold the last copy that it sent."""
+"""Threads of one of gloo's process groups (``ProcessGroupGloo::Options``); each may hold its last copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
