@@ -11,12 +11,12 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as processes
 from torch import Tensor, nn
+from torch.multiprocessing.spawn import spawn
 from torch.optim import AdamW
 
 import checkmate_torch
@@ -24,9 +24,9 @@ from checkmate import InfeasibleBudgetError
 from checkmate_torch import memory_meter
 from checkmate_torch.capture.fake_twins import fake_like
 from checkmate_torch.planning.options import Options
-from checkmate_torch.planning.sharded.decide import ShardedSearch, ShardedTwin
+from checkmate_torch.planning.sharded.decide import ShardedPlan, ShardedSearch, ShardedTwin
 from checkmate_torch.planning.sharded.parts import moves
-from checkmate_torch.private import fake_mode
+from checkmate_torch.private import fake_mode, local_of
 from steps.process import LEAST, Row, answer
 from zoo.torch_fsdp import NETWORKS, Sharded, checkpointed, shard
 
@@ -48,9 +48,10 @@ def measure(task: Row) -> Row:
     if task["asks"] == "worlds":
         return _worlds(task)
     with tempfile.TemporaryDirectory() as folder:
-        processes.spawn(_rank, (task, folder), nprocs=task["ranks"])
+        spawn(_rank, (task, folder), nprocs=task["ranks"])  # type: ignore[no-untyped-call]
         found = [json.loads((Path(folder) / f"{k}.json").read_text()) for k in range(task["ranks"])]
-    return _together(found)
+    row: Row = _together(found)
+    return row
 
 
 def _together(found: list[Any]) -> Any:
@@ -207,12 +208,12 @@ def _train(
             if updates is not None:
                 updates.step()
         peak = peak if meter is None else max(peak, meter.peak)
-        gradients = [p.grad.to_local().clone() for p in model.parameters() if p.grad is not None]
+        gradients = [local_of(p.grad).clone() for p in model.parameters() if p.grad is not None]
         model.zero_grad()
-    row: Row = {"measured": peak, "values": gradients + [p.to_local().clone() for p in model.parameters()]}
+    row: Row = {"measured": peak, "values": gradients + [local_of(p).clone() for p in model.parameters()]}
     if training is None:
         return row
-    plan = training.plans[-1]
+    plan = cast("ShardedPlan", training.plans[-1])
     return row | {
         "budget": plan.budget,
         "predicted": plan.peak,
