@@ -44,7 +44,7 @@ def test_each_question_has_a_table_and_a_failure_is_named() -> None:
     assert "- B, budgets: ValueError: why" in said
 
 
-def test_ranks_without_a_plan_that_are_checkpointed_hold_less(printed) -> None:
+def test_plans_keep_to_the_peak_and_to_the_cost_of_checkpointing(printed) -> None:
     task = {"network": "MLP", "asks": "checkpointing", "ranks": 2}
     found = printed(f"""
 import json
