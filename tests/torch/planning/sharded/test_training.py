@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from checkmate import NoPlanError
+from checkmate import NoPlanError, UnsupportedModelError
 from checkmate_torch import disable, enable, memory_meter, planned_training
 from checkmate_torch.private import fake_ranks
 
@@ -40,9 +40,9 @@ def model() -> Iterator[nn.Module]:
         yield fully_shard(net)
 
 
-def enabled(model: nn.Module, budget: str = "70%") -> Any:
+def enabled(model: nn.Module, budget: str = "70%", **others: Any) -> Any:
     settings: Any = {"loss_bytes": 0, "cost_model": "flops", "time_limit": 1.0, "process_group": "alone"}
-    return enable(model, budget, solver="heuristics", **settings)
+    return enable(model, budget, solver="heuristics", **settings, **others)
 
 
 def step(model: nn.Module, size: int = 512) -> torch.Tensor:
@@ -73,6 +73,42 @@ def test_each_kind_of_call_has_a_plan(model: nn.Module) -> None:
     for size in (512, 512, 128, 512):
         step(model, size)
     assert len(training.plans) == 2
+
+
+def test_calls_of_too_many_kinds_run_unplanned(model: nn.Module, caplog: pytest.LogCaptureFixture) -> None:
+    training = enabled(model, max_plans=1)
+    for size in (512, 128, 64, 512):
+        step(model, size)
+    assert len(training.plans) == 1
+    assert [r.message for r in caplog.records if "kinds of inputs" in r.message][1:] == []
+
+
+def test_held_gradients_have_a_plan_and_the_tighter_schedules_stay(model: nn.Module) -> None:
+    training = enabled(model, "60%")
+    x = torch.ones(512, WIDTH)
+    for _ in range(3):
+        model(x).square().mean().backward()  # the second finds gradients
+        model(x).square().mean().backward()
+        model.zero_grad()
+    assert 2 <= len(training.plans) <= 4
+    assert all(plan.peak <= plan.budget for plan in training.plans)
+
+
+def test_a_part_that_is_called_twice_has_one_schedule() -> None:
+    with fake_ranks(2):
+        block = Block()
+        net = nn.Sequential(nn.Linear(WIDTH, WIDTH), block, nn.Tanh(), block, nn.Linear(WIDTH, 4))
+        fully_shard(block)
+        training = enabled(fully_shard(net), "85%")
+        step(net)
+        first, second = training.plans[0].parts
+        assert first.name == second.name == "1"
+        assert first.schedule == second.schedule
+
+
+def test_inductor_is_refused(model: nn.Module) -> None:
+    with pytest.raises(UnsupportedModelError, match="lowering"):
+        enabled(model, lowering="inductor")
 
 
 def test_disable_restores_the_parts(model: nn.Module) -> None:

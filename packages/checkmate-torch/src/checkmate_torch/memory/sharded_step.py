@@ -479,7 +479,9 @@ def _play(
 
 
 class _Played(torch.autograd.Function):
-    """Forward and backward pass of a part."""
+    """Forward and backward pass of a part: as planned code does, it lets go of what it has read."""
+
+    boxed_grads_call = True  # incoming gradients come in a list; PyTorch before 2.13 keeps them
 
     @staticmethod
     def forward(
@@ -495,8 +497,9 @@ class _Played(torch.autograd.Function):
         results = tuple(layout.empty() for layout in made)
         ctx.counter, ctx.part, ctx.call = counter, part, call
         ctx.saved = torch.empty(part.saved, dtype=torch.uint8, device=tensors[0].device)
-        kept = [x for k, x in enumerate(tensors[:n_inputs]) if k in part.inputs]
-        ctx.save_for_backward(*kept, *(x for k, x in enumerate(results) if k in part.outputs))
+        read = [x for k, x in enumerate(tensors[:n_inputs]) if k in part.inputs]
+        read += [x for k, x in enumerate(results) if k in part.outputs]
+        ctx.read = [x.detach() for x in read]
         ctx.layouts = [Layout.of(x) for x in tensors]
         ctx.n_inputs = n_inputs
         ctx.set_materialize_grads(False)
@@ -506,9 +509,11 @@ class _Played(torch.autograd.Function):
         return results
 
     @staticmethod
-    def backward(ctx: Any, *_: Tensor) -> Any:
+    def backward(ctx: Any, *incoming: Any) -> Any:
         ctx.counter.needs(ctx.part.backward, Kind.ACTIVATION_GRADIENTS, ctx.call)
-        ctx.saved = None
+        ctx.saved = ctx.read = None
+        if incoming and isinstance(incoming[0], list):
+            incoming[0].clear()
         gradients = [layout.empty() if layout.requires_grad else None for layout in ctx.layouts]
         for gradient in gradients[ctx.n_inputs :]:
             if gradient is not None:

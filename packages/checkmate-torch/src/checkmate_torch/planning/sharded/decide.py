@@ -23,18 +23,20 @@ from checkmate_torch.costs.price import workspaces_of
 from checkmate_torch.costs.workspaces import library_bytes
 from checkmate_torch.distributed.ranks import Ranks, largest_of
 from checkmate_torch.memory.sharded_step import RecordedCall, Rehearsal, ShardedPeak
-from checkmate_torch.planning.decide import budget_bytes
+from checkmate_torch.planning.decide import Whole, budget_bytes
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.sharded.parts import (
     Item,
     Menu,
     PartGraph,
+    item_of,
     menu_of,
     moves,
     parts_of,
     refuse_sharding,
     traced_part,
 )
+from checkmate_torch.planning.step_plan import GivenSchedule
 from checkmate_torch.private import FakeTensorMode, shard_alike, unsharded_twin
 
 __all__ = ["PartSchedule", "ShardedPlan", "ShardedSearch", "ShardedTwin"]
@@ -154,7 +156,6 @@ class ShardedSearch:
         options: how to plan.
         calls: of parts, in order.
         graphs: for each call that can be planned, by its number, the part's graph.
-        menus: the same for schedules.
         unplanned: parts that can't be captured, and why.
         workspaces: of ops, by their keys.
         plain: the peak without Checkmate.
@@ -165,16 +166,16 @@ class ShardedSearch:
     options: Options
     calls: list[RecordedCall]
     graphs: dict[int, PartGraph]
-    menus: dict[int, Menu]
     unplanned: dict[str, str]
     workspaces: Mapping[object, int]
     plain: ShardedPeak
+    _menus: dict[int, Menu] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, twin: ShardedTwin, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options
     ) -> ShardedSearch:
-        """Rehearse a step, trace the calls of its parts, and find schedules for each kind of call."""
+        """Rehearse a step, and trace the calls of its parts."""
         with twin.mode:
             calls = twin.rehearsal.record(args, kwargs)
             known: dict[object, PartGraph | None] = {}
@@ -190,9 +191,6 @@ class ShardedSearch:
             workspaces: dict[object, int] = {}
             for each in parts:
                 workspaces |= workspaces_of(each.graph, each.step.traced.nodes)
-            by_digest = {each.graph.digest: each for each in parts}
-            seconds = options.time_limit / max(1, len(by_digest))
-            menus = {digest: menu_of(each, options, seconds) for digest, each in by_digest.items()}
             pairs = ((n, known[call.key]) for n, call in enumerate(calls))
             graphs = {n: part for n, part in pairs if part is not None}
             return cls(
@@ -201,11 +199,21 @@ class ShardedSearch:
                 options=options,
                 calls=calls,
                 graphs=graphs,
-                menus={n: menus[part.graph.digest] for n, part in graphs.items()},
                 unplanned=unplanned,
                 workspaces=workspaces,
                 plain=twin.rehearsal.peak(args, kwargs, workspaces=workspaces),
             )
+
+    @property
+    def menus(self) -> dict[int, Menu]:
+        """The schedules of each call that can be planned; found when they are first asked for."""
+        if not self._menus:
+            by_digest = {part.graph.digest: part for part in self.graphs.values()}
+            seconds = self.options.time_limit / max(1, len(by_digest))
+            with self.twin.mode:
+                found = {key: menu_of(part, self.options, seconds) for key, part in by_digest.items()}
+            self._menus = {n: found[part.graph.digest] for n, part in self.graphs.items()}
+        return self._menus
 
     def peak(self, chosen: Mapping[int, Item]) -> ShardedPeak:
         """The peak of a choice of schedules."""
@@ -213,12 +221,40 @@ class ShardedSearch:
         with self.twin.mode:
             return self.twin.rehearsal.peak(*self.arguments, played, self.calls, self.workspaces)
 
-    def planned(self, allocated: tuple[torch.device, int]) -> ShardedPlan:
+    def planned(
+        self,
+        allocated: tuple[torch.device, int],
+        followed: Mapping[str, Sequence[GivenSchedule]] | None = None,
+        whole: Whole | None = None,
+    ) -> ShardedPlan:
         """As :meth:`within`, for the budget of the options.
 
-        ``allocated``: the device, and the bytes of the step that are allocated there already.
+        Args:
+            allocated: the device, and the bytes of the step that are allocated there already.
+            followed: the schedules that parts follow, by name: they stay if they will do.
+            whole: what the budget may be a share of; None = the plain peak of this step.
         """
-        return self.within(budget_bytes(self.options, allocated, self.plain.peak))
+        budget = budget_bytes(self.options, allocated, (whole or Whole()).grown(self.plain.peak))
+        present = self._following(followed or {})
+        if present is not None and not self._missing(max(0, present.needed.peak - budget)):
+            return self._plan(present, budget)
+        return self.within(budget)
+
+    def _following(self, followed: Mapping[str, Sequence[GivenSchedule]]) -> _Choice | None:
+        """The choice of the schedules that are followed; None if a call has none."""
+        items: dict[int, Item] = {}
+        for n, part in self.graphs.items():
+            given = followed.get(self.twin.names[self.calls[n].unit], ())
+            schedule = next((each.schedule for each in given if not each.differs(part.graph)), None)
+            if schedule is None:
+                return None
+            items[n] = item_of(part, schedule)
+        return _Choice(items, self.peak(items))
+
+    def _missing(self, size: int) -> int:
+        """The most bytes that a rank lacks, if this one lacks ``size``."""
+        ranks = Ranks.of(self.options.process_group)
+        return largest_of(ranks, f"a budget for {len(self.calls)} calls of parts", size)
 
     def within(self, budget: int) -> ShardedPlan:
         """The cheapest choice found within a budget in bytes.
@@ -228,9 +264,7 @@ class ShardedSearch:
         """
         room, fitting = budget - self.twin.rehearsal.late, self._fitting(budget)
         choice = fitting or self.least(room)
-        asks = f"a budget for {len(self.calls)} calls of parts"
-        missing = 0 if fitting is not None else max(0, choice.needed.peak - room)
-        excess = largest_of(Ranks.of(self.options.process_group), asks, missing)
+        excess = self._missing(0 if fitting is not None else max(0, choice.needed.peak - room))
         if excess:
             raise InfeasibleBudgetError(
                 budget=budget,
@@ -271,15 +305,25 @@ class ShardedSearch:
 
     def _steps(self) -> list[tuple[float, int, int]]:
         """All steps down the menus, the cheapest for each byte first: ratio, call, item that is reached."""
-        numbers = list(self.menus)
+        numbers = list(dict.fromkeys(self._alike(n)[0] for n in self.menus))
         found = moves([self.menus[n].items for n in numbers])
         return sorted((ratio, numbers[k], place) for ratio, k, place in found)
 
     def _after(self, count: int) -> _Choice:
         """The choice after some steps."""
         items = {n: menu.items[0] for n, menu in self.menus.items()}
-        items |= {n: self.menus[n].items[place] for _, n, place in self._steps()[:count]}
+        for _, n, place in self._steps()[:count]:
+            items = self._replaced(items, n, self.menus[n].items[place])
         return _Choice(items, self.peak(items))
+
+    def _alike(self, n: int) -> list[int]:
+        """The calls of the same part with the same graph, which has one schedule."""
+        call, digest = self.calls[n], self.graphs[n].graph.digest
+        pairs = self.graphs.items()
+        return [k for k, part in pairs if self.calls[k].unit == call.unit and part.graph.digest == digest]
+
+    def _replaced(self, items: Mapping[int, Item], n: int, item: Item) -> dict[int, Item]:
+        return {**items, **dict.fromkeys(self._alike(n), item)}
 
     def _lower(self, choice: _Choice) -> _Choice | None:
         """Another item for the call at the peak, so that it needs less for itself; None if none helps."""
@@ -288,7 +332,7 @@ class ShardedSearch:
             return None
         for item in (*reversed(self.menus[n].items), self.menus[n].low):  # from the lightest
             if item.own < choice.items[n].own:
-                items = {**choice.items, n: item}
+                items = self._replaced(choice.items, n, item)
                 lower = _Choice(items, self.peak(items))
                 if lower.needed.peak < choice.needed.peak:
                     return lower
@@ -302,7 +346,7 @@ class ShardedSearch:
             if choice.items[n] is not items[place] or tried == _MOST_UNDONE:
                 continue
             tried += 1
-            other = {**choice.items, n: items[place - 1]}
+            other = self._replaced(choice.items, n, items[place - 1])
             needed = self.peak(other)
             if needed.peak <= budget:
                 choice = _Choice(other, needed)

@@ -32,6 +32,7 @@ __all__ = [
     "Item",
     "Menu",
     "PartGraph",
+    "item_of",
     "menu_of",
     "moves",
     "own_forward",
@@ -178,7 +179,7 @@ def menu_of(part: PartGraph, options: Options, seconds: float) -> Menu:
         seconds: for all of them.
     """
     graph = part.graph
-    everything = _item(part, Schedule.from_sequence(graph, range(graph.n_ops)))
+    everything = item_of(part, Schedule.from_sequence(graph, range(graph.n_ops)))
     most = keep_all_peak(graph) - graph.base_size
     charged = _with_workspace(graph, part.boundary, most)
     outside = _held_between(part, everything) - everything.part.saved
@@ -186,7 +187,7 @@ def menu_of(part: PartGraph, options: Options, seconds: float) -> Menu:
     each = max(_SHORTEST_S, seconds / (len(rooms) + 2))
     found = [_solved(charged, room, options, each) for room in rooms]
     found += [_least(charged, options, each), _least(graph, options, each)]
-    items = [everything, *(_item(part, schedule) for schedule in found if schedule is not None)]
+    items = [everything, *(item_of(part, schedule) for schedule in found if schedule is not None)]
     low = min(items, key=lambda item: (item.own, item.cost))
     return Menu(items=_efficient(items), low=low)
 
@@ -229,7 +230,7 @@ def _held_between(part: PartGraph, item: Item) -> int:
     return graph.fixed_size + resident + made
 
 
-def _item(part: PartGraph, schedule: Schedule) -> Item:
+def item_of(part: PartGraph, schedule: Schedule) -> Item:
     """Simulate a schedule, and read off what the step sees of it."""
     graph = part.graph
     timeline, codes = simulate(graph, schedule), schedule.codes.tolist()

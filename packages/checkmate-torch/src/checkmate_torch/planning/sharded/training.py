@@ -19,7 +19,7 @@ from torch import nn
 from torch.fx import GraphModule
 from torch.optim import Optimizer
 
-from checkmate import NoPlanError, UnsupportedModelError
+from checkmate import InfeasibleBudgetError, NoPlanError, UnsupportedModelError
 from checkmate.report import Measured, PeakReport
 from checkmate.units import format_bytes
 from checkmate_torch.capture.attention_masks import is_one_sequence, masks_nothing
@@ -28,6 +28,7 @@ from checkmate_torch.capture.fake_twins import fake_like
 from checkmate_torch.memory.sharded_step import Layout
 from checkmate_torch.ops.storages import storages_of, tensors_in
 from checkmate_torch.optimizer.state import States, on_steps
+from checkmate_torch.planning.decide import Whole
 from checkmate_torch.planning.options import Options, Warnings
 from checkmate_torch.planning.planner import Planner
 from checkmate_torch.planning.sharded.decide import ShardedPlan, ShardedSearch, ShardedTwin
@@ -49,6 +50,12 @@ from checkmate_torch.private import (
 __all__ = ["ShardedTraining"]
 
 _log = logging.getLogger(__name__)
+_INDUCTOR = "a sharded model runs by PyTorch's own kernels: leave out lowering='inductor'"
+_KINDS = (
+    "more than %d kinds of inputs were met, each with a plan of its own: pad them to few shapes, or raise "
+    "max_plans. Calls with other kinds of inputs run unplanned, and may exceed the budget"
+)
+_INFEASIBLE = "training goes on with the plans so far, and may exceed the budget: %s"
 _OTHER_GRAPH = "%s runs as plain PyTorch, and this step may exceed the budget: %s"
 
 
@@ -62,14 +69,18 @@ class ShardedTraining:
             UnsupportedModelError: if it is sharded in a way that can't be planned.
         """
         refuse_sharding(model)
+        if options.lowering != "eager":
+            raise UnsupportedModelError(_INDUCTOR)
         self._model = weakref.ref(model)
         self.options = options
         self.warnings = Warnings(strict=options.strict)
         self._states = States()
+        self._whole = Whole()
         self._plans: list[ShardedPlan] = []
         self._kinds: set[object] = set()
         self._read: frozenset[int] = frozenset()  # arguments whose values decide what runs
         self._parts = {name: _PlannedPart(name, part, self) for name, part in parts_of(model)}
+        self.is_planned = True
         on_steps(self._count_state_of)
 
     @property
@@ -115,13 +126,28 @@ class ShardedTraining:
         """Run the model's forward pass; plan first if calls of this kind are new."""
         model = cast("nn.Module", self._model())
         if torch.is_grad_enabled() and not torch.compiler.is_compiling() and not is_captured():
-            self._plan(model, args, kwargs)
+            self.is_planned = self._prepare(model, args, kwargs)
         return plain_call(model, *args, **kwargs)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _prepare(self, model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
+        """Plan for this kind of call if it is new; whether it is planned."""
+        kind = self._kind(model, args, kwargs)
+        if kind in self._kinds:
+            return True
+        if len(self._kinds) >= self.options.max_plans:
+            self.warnings.once("kinds", _KINDS % self.options.max_plans)
+            return False
+        try:
+            self._plan(model, args, kwargs)
+        except InfeasibleBudgetError as error:
+            if self.options.strict or not self._plans:
+                raise
+            self.warnings.once("infeasible", _INFEASIBLE % error)
+        self._kinds.add(self._kind(model, args, kwargs))
+        return True
+
     def _plan(self, model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
-        if self._kind(model, args, kwargs) in self._kinds:
-            return
         options = self.options
         mode = fake_mode()
         twin = ShardedTwin.of(model, mode, options)
@@ -134,12 +160,15 @@ class ShardedTraining:
                 twin.rehearsal.hold(fakes, named, reduced=True)
             if gathered_gradients(model):
                 twin.rehearsal.hold(fakes, named, reduced=False)
-        plan = ShardedSearch.of(twin, fakes, named, options).planned((device, held))
-        self._plans.append(plan)
+        search = ShardedSearch.of(twin, fakes, named, options)
         self._read |= twin.rehearsal.read
-        self._kinds.add(self._kind(model, args, kwargs))
-        for part in plan.parts:
-            self._parts[part.name].add(GivenSchedule(graph=part.graph, schedule=part.schedule))
+        followed = {name: part.given for name, part in self._parts.items()}
+        plan = search.planned((device, held), followed, self._whole)
+        self._plans.append(plan)
+        given = [(part.name, GivenSchedule(graph=part.graph, schedule=part.schedule)) for part in plan.parts]
+        replaced = [self._parts[name].add(each) for name, each in given]
+        if any(replaced):
+            self._kinds.clear()  # calls of those kinds are to be rehearsed again
         _log.info("%r", self)
 
     def _kind(self, model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
@@ -178,7 +207,7 @@ class _PlannedPart:
     def __init__(self, name: str, module: nn.Module, training: ShardedTraining) -> None:
         self.name, self._module = name, weakref.ref(module)
         self._training = weakref.ref(training)
-        self._given: list[GivenSchedule] = []
+        self.given: list[GivenSchedule] = []
         self._run: Callable[..., object] | None = None
 
     def install(self) -> None:
@@ -193,19 +222,23 @@ class _PlannedPart:
         if module is not None and vars(module).get("forward") is self:
             del vars(module)["forward"]
 
-    def add(self, given: GivenSchedule) -> None:
-        """Follow a schedule too; it replaces others of the same graph."""
-        known = [other for other in self._given if other.differs(given.graph)]
-        same = next((other for other in self._given if not other.differs(given.graph)), None)
-        if same is None or same.schedule != given.schedule:
-            self._given = [*known, given]
-            self._run = None
+    def add(self, given: GivenSchedule) -> bool:
+        """Follow a schedule too; whether it replaces another one of the same graph."""
+        others = [other for other in self.given if other.differs(given.graph)]
+        same = [other for other in self.given if other not in others]
+        if same and same[0].schedule == given.schedule:
+            return False
+        self.given = [*others, given]
+        self._run = None
+        return bool(same)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Run the forward pass."""
         module = cast("nn.Module", self._module())
         inside = torch.compiler.is_compiling() or is_captured()
-        if inside or not torch.is_grad_enabled() or not self._given:
+        training = self._training()
+        planned = training is not None and training.is_planned and bool(self.given)
+        if inside or not torch.is_grad_enabled() or not planned:
             return own_forward(module, *args, **kwargs)
         return self._planned(module, args, kwargs)
 
@@ -216,7 +249,7 @@ class _PlannedPart:
             options = replace(training.options, loss_bytes=0)
             self._run = captured(
                 own_forward,
-                _Following(options, self._given),
+                _Following(options, self.given),
                 max_plans=options.max_plans,
                 read_masks=options.read_masks,
             )
