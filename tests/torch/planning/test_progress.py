@@ -15,7 +15,7 @@ def test_stages_are_reported_in_order_and_a_second_kind_of_inputs_is_no_warning(
 ) -> None:
     steps: list[str] = []
     compiled = checkmate.torch.compile(
-        torch.nn.Linear(8, 8),
+        torch.nn.Linear(11, 13),  # no other test has timed its ops in this process
         "100%",
         dynamic=False,
         cache=False,
@@ -23,7 +23,7 @@ def test_stages_are_reported_in_order_and_a_second_kind_of_inputs_is_no_warning(
     )
     with caplog.at_level(logging.INFO, "checkmate_torch"):
         for dtype in (torch.float32, torch.bfloat16):
-            compiled.to(dtype)(torch.ones(4, 8, dtype=dtype)).sum().backward()
+            compiled.to(dtype)(torch.ones(3, 11, dtype=dtype)).sum().backward()
     first = [steps.index(stage) for stage in ("capturing the model", "tracing forward and backward pass")]
     first += [next(k for k, step in enumerate(steps) if step.startswith("timing op 1 of"))]
     first += [steps.index("solving")]
