@@ -9,6 +9,7 @@ that follow a schedule are played: see :class:`Part`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -132,12 +133,14 @@ class ShardedPeak:
     Attributes:
         peak: in bytes.
         by_kind: bytes of each kind at the peak, largest first; together they are ``peak``.
-        call: the recorded call that runs at the peak, by its number; None = other code does.
+        bound: bytes that are live at most, if gloo's threads free the copies of what they send late.
+        call: the recorded call that runs at the bound, by its number; None = other code does.
     """
 
     peak: int
     by_kind: dict[Kind, int]
-    call: int | None = None
+    bound: int
+    call: int | None
 
 
 class Rehearsal:
@@ -152,7 +155,6 @@ class Rehearsal:
 
     Attributes:
         read: the tensors among the arguments, by number, whose values code has read.
-        late: bytes that may be freed late: the largest copies that gloo makes on CPUs, one in each thread.
     """
 
     def __init__(
@@ -166,7 +168,6 @@ class Rehearsal:
         self._twin, self._parts, self._fixed, self._loss = twin, parts, dict(fixed), loss
         self._counter: _Counter | None = None
         self.read: frozenset[int] = frozenset()
-        self.late = 0
         self._gradients: list[tuple[Any, str, Tensor]] = []
 
     def _gathered(self, buffer: Tensor) -> None:
@@ -180,8 +181,7 @@ class Rehearsal:
     def _sent(self, buffer: Tensor) -> None:
         """Gloo, on CPUs, copies what it sends, and threads of its own free the copies, sometimes late."""
         if self._counter is not None and buffer.device.type == "cpu" and not counts_as_cuda(buffer.device):
-            self.late = max(self.late, _GLOO_THREADS * buffer.nbytes)
-            self._counter.needs(buffer.nbytes, Kind.WORKSPACE, None)
+            self._counter.sends(buffer.nbytes)
 
     def record(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[RecordedCall]:
         """Run a step, and note the calls of the parts."""
@@ -343,7 +343,9 @@ class _Counter(LiveBytes):  # type: ignore[no-untyped-call]
         self._counted: dict[int, tuple[int, Kind]] = {}
         self.new_kind = Kind.ACTIVATIONS
         self._by_kind = dict(fixed)
-        self._at_peak: tuple[int, dict[Kind, int], int | None] = (-1, {}, None)
+        self._peak, self._at_peak = -1, dict[Kind, int]()
+        self._bound: tuple[int, int | None] = (-1, None)
+        self._sent: deque[int] = deque(maxlen=_GLOO_THREADS)
         self._workspaces = workspaces
         self.read: frozenset[int] = frozenset()
         sizes: dict[int, int] = {}
@@ -372,6 +374,11 @@ class _Counter(LiveBytes):  # type: ignore[no-untyped-call]
         """Count ``size`` further bytes at this moment, for a recorded call."""
         self._compare(size, kind, call)
 
+    def sends(self, size: int) -> None:
+        """Count a copy of what is sent, which one of gloo's threads frees now or later."""
+        self._compare(size)
+        self._sent.append(size)
+
     def charge(self, kept: int, workspace: int) -> None:
         """Count a loss whose ops were not seen."""
         super().charge(kept, workspace)
@@ -393,9 +400,13 @@ class _Counter(LiveBytes):  # type: ignore[no-untyped-call]
 
     def found(self) -> ShardedPeak:
         """The peak so far."""
-        peak, kinds, call = self._at_peak
-        ordered = sorted(kinds.items(), key=lambda item: -item[1])
-        return ShardedPeak(peak=peak, by_kind={kind: size for kind, size in ordered if size}, call=call)
+        ordered = sorted(self._at_peak.items(), key=lambda item: -item[1])
+        return ShardedPeak(
+            peak=self._peak,
+            by_kind={kind: size for kind, size in ordered if size},
+            bound=self._bound[0],
+            call=self._bound[1],
+        )
 
     def result_of(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
         """Run an op; a number of a tensor whose values are known is read from them."""
@@ -419,10 +430,12 @@ class _Counter(LiveBytes):  # type: ignore[no-untyped-call]
             self._counted[key] = size, kind
 
     def _compare(self, more: int, kind: Kind = Kind.WORKSPACE, call: int | None = None) -> None:
-        if self.live + more > self._at_peak[0]:
+        if self.live + more > self._peak:
             kinds = dict(self._by_kind)
             kinds[kind] = kinds.get(kind, 0) + more
-            self._at_peak = self.live + more, kinds, call
+            self._peak, self._at_peak = self.live + more, kinds
+        if (most := self.live + more + sum(self._sent)) > self._bound[0]:
+            self._bound = most, call
 
 
 class _Known(NamedTuple):

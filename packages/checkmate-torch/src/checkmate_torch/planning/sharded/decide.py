@@ -236,7 +236,7 @@ class ShardedSearch:
         """
         budget = budget_bytes(self.options, allocated, (whole or Whole()).grown(self.plain.peak))
         present = self._following(followed or {})
-        if present is not None and not self._missing(max(0, present.needed.peak - budget)):
+        if present is not None and not self._missing(max(0, present.needed.bound - budget)):
             return self._plan(present, budget)
         return self.within(budget)
 
@@ -262,9 +262,9 @@ class ShardedSearch:
         Raises:
             InfeasibleBudgetError: if none was found, on this rank or on another that plans with it.
         """
-        room, fitting = budget - self.twin.rehearsal.late, self._fitting(budget)
-        choice = fitting or self.least(room)
-        excess = self._missing(0 if fitting is not None else max(0, choice.needed.peak - room))
+        fitting = self._fitting(budget)
+        choice = fitting or self.least(budget)
+        excess = self._missing(0 if fitting is not None else max(0, choice.needed.bound - budget))
         if excess:
             raise InfeasibleBudgetError(
                 budget=budget,
@@ -279,27 +279,26 @@ class ShardedSearch:
     def _fitting(self, budget: int) -> _Choice | None:
         """The fewest steps down the menus that fit, of which those are undone that were not needed."""
         steps = self._steps()
-        room = budget - self.twin.rehearsal.late
         low, high = 0, len(steps)
         if self._after(0).needed.peak <= budget:
             high = 0
         while high - low > 1:  # high is taken to fit, low does not
             middle = (low + high) // 2
-            low, high = (low, middle) if self._after(middle).needed.peak <= room else (middle, high)
+            low, high = (low, middle) if self._after(middle).needed.bound <= budget else (middle, high)
         ranks = Ranks.of(self.options.process_group)
         high = largest_of(ranks, f"a plan for {len(self.calls)} calls of parts", high)
         choice = self._after(high)
-        if choice.needed.peak > (room if high else budget):
+        if (choice.needed.bound if high else choice.needed.peak) > budget:
             return None
-        return choice if ranks is not None else self._undone(choice, steps[:high], room)
+        return choice if ranks is not None else self._undone(choice, steps[:high], budget)
 
     def least(self, budget: int = 0) -> _Choice:
         """The choice of the least peak that is found; the search ends early within a budget in bytes."""
         steps = self._steps()
         ends = [n for n in range(len(steps) + 1) if n in (0, len(steps)) or steps[n][0] != steps[n - 1][0]]
         tried = (self._after(n) for n in (*ends[:: 1 + len(ends) // _MOST_RUNGS], len(steps)))
-        best = min(tried, key=lambda choice: choice.needed.peak)
-        while best.needed.peak > budget and (lower := self._lower(best)) is not None:
+        best = min(tried, key=lambda choice: choice.needed.bound)
+        while best.needed.bound > budget and (lower := self._lower(best)) is not None:
             best = lower
         return best
 
@@ -334,7 +333,7 @@ class ShardedSearch:
             if item.own < choice.items[n].own:
                 items = self._replaced(choice.items, n, item)
                 lower = _Choice(items, self.peak(items))
-                if lower.needed.peak < choice.needed.peak:
+                if lower.needed.bound < choice.needed.bound:
                     return lower
         return None
 
@@ -348,7 +347,7 @@ class ShardedSearch:
             tried += 1
             other = self._replaced(choice.items, n, items[place - 1])
             needed = self.peak(other)
-            if needed.peak <= budget:
+            if needed.bound <= budget:
                 choice = _Choice(other, needed)
         return choice
 
