@@ -30,13 +30,12 @@ def tasks(quick: bool) -> Sequence[Task]:
     shares = (0.6,) if quick else (0.8, 0.6, 0.5, LEAST)
     worlds = _WORLDS[:2] if quick else _WORLDS
     runs = [] if quick else [(name, ranks) for name in _RUN_AS_RANKS for ranks in _RANKS]
-    asked: list[Task] = []
-    for name in names:
-        asked.append({"network": name, "asks": "budgets", "ranks": 2, "shares": shares})
-        asked.append({"network": name, "asks": "checkpointing", "ranks": 2})
-        asked += [{"network": name, "asks": "ranks", "ranks": ranks} for one, ranks in runs if one == name]
-        asked.append({"network": name, "asks": "worlds", "worlds": worlds})
-    return asked
+    return [
+        *({"network": name, "asks": "budgets", "ranks": 2, "shares": shares} for name in names),
+        *({"network": name, "asks": "checkpointing", "ranks": 2} for name in names),
+        *({"network": name, "asks": "ranks", "ranks": ranks} for name, ranks in runs),
+        *({"network": name, "asks": "worlds", "worlds": worlds} for name in names),
+    ]
 
 
 def markdown(results: Results) -> str:
