@@ -23,7 +23,7 @@ from checkmate import InfeasibleBudgetError, NoPlanError, UnsupportedModelError
 from checkmate.report import Measured, PeakReport
 from checkmate.units import format_bytes
 from checkmate_torch.capture.attention_masks import is_one_sequence, masks_nothing
-from checkmate_torch.capture.dynamo_capture import captured
+from checkmate_torch.capture.dynamo_capture import TooManyPlansError, captured
 from checkmate_torch.capture.fake_twins import fake_like
 from checkmate_torch.memory.sharded_step import Layout
 from checkmate_torch.ops.storages import storages_of, tensors_in
@@ -255,7 +255,7 @@ class _PlannedPart:
             )
         try:
             return self._run(module, *args, **kwargs)
-        except UnsupportedModelError as error:
+        except (UnsupportedModelError, TooManyPlansError) as error:
             text = _OTHER_GRAPH % (self.name, str(error).splitlines()[0])
             training.warnings.once(f"graph of {self.name}", text)
             return unplanned(own_forward, module, *args, **kwargs)
