@@ -90,7 +90,9 @@ def test_a_part_that_keeps_less_lowers_the_peak_by_no_more_than_that() -> None:
     assert calls[0].key != calls[1].key  # they are other modules
 
     def peak(saved: int) -> int:
-        part = Part(forward=0, saved=saved, backward=0, inputs=frozenset({0}), outputs=frozenset())
+        part = Part(
+            forward=0, saved=saved, backward=0, backward_alone=0, inputs=frozenset({0}), outputs=frozenset()
+        )
         return found.peak((x,), {}, dict.fromkeys(range(3), part), calls).peak
 
     assert peak(2**21) - peak(2**20) == 3 * 2**20

@@ -59,6 +59,7 @@ class Part:
         forward: bytes that its forward pass needs at most besides its inputs.
         saved: bytes that it keeps for the backward pass besides inputs and outputs.
         backward: bytes that its backward pass needs at most besides what is held when it starts.
+        backward_alone: the same where no other code holds the results that it reads, so that it frees them.
         inputs: of its tensors, by number, those that the backward pass reads; parameters are not counted.
         outputs: of its results, by number, those that the backward pass reads.
     """
@@ -66,6 +67,7 @@ class Part:
     forward: int
     saved: int
     backward: int
+    backward_alone: int
     inputs: frozenset[int]
     outputs: frozenset[int]
 
@@ -510,9 +512,8 @@ class _Played(torch.autograd.Function):
         results = tuple(layout.empty() for layout in made)
         ctx.counter, ctx.part, ctx.call = counter, part, call
         ctx.saved = torch.empty(part.saved, dtype=torch.uint8, device=tensors[0].device)
-        read = [x for k, x in enumerate(tensors[:n_inputs]) if k in part.inputs]
-        read += [x for k, x in enumerate(results) if k in part.outputs]
-        ctx.read = [x.detach() for x in read]
+        ctx.read = [x.detach() for k, x in enumerate(tensors[:n_inputs]) if k in part.inputs]
+        ctx.made = [x.detach() for k, x in enumerate(results) if k in part.outputs]
         ctx.layouts = [Layout.of(x) for x in tensors]
         ctx.n_inputs = n_inputs
         ctx.set_materialize_grads(False)
@@ -523,12 +524,17 @@ class _Played(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *incoming: Any) -> Any:
-        ctx.counter.needs(ctx.part.backward, Kind.ACTIVATION_GRADIENTS, ctx.call)
+        counter, part = ctx.counter, ctx.part
+        made = sum({storage_id(x.untyped_storage()): counter.bytes_of(x) for x in ctx.made}.values())
+        before, ctx.made = counter.live, None
+        freed = before - counter.live
+        needed = part.backward if freed < made else part.backward_alone
+        counter.needs(freed + needed, Kind.ACTIVATION_GRADIENTS, ctx.call)
         ctx.saved = ctx.read = None
         if incoming and isinstance(incoming[0], list):
             incoming[0].clear()
         gradients = [layout.empty() if layout.requires_grad else None for layout in ctx.layouts]
         for gradient in gradients[ctx.n_inputs :]:
             if gradient is not None:
-                ctx.counter.note(gradient, Kind.GATHERED_GRADIENTS)
+                counter.note(gradient, Kind.GATHERED_GRADIENTS)
         return (None, None, None, None, None, *gradients)

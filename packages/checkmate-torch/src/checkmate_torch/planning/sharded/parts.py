@@ -240,13 +240,17 @@ def item_of(part: PartGraph, schedule: Schedule) -> Item:
     saved = sum(sizes[t] for t in before - {*graph.inputs, *part.results})
     read = {t for code in codes[at + 1 :] if code >= 0 for t in graph.ops[code].inputs}
     started = graph.fixed_size + sum(sizes[t] for t in after)
-    memory = timeline.memory
+    memory, alone = timeline.memory, timeline.memory[at + 1 :].copy()
+    for t in read.intersection(part.results):
+        last = max(k for k in range(at + 1, len(codes)) if codes[k] >= 0 and t in graph.ops[codes[k]].inputs)
+        alone[last - at :] -= sizes[t]
     return Item(
         schedule=schedule,
         part=Part(
             forward=max(0, int(memory[:at].max(initial=0)) - graph.base_size),
             saved=saved,
             backward=max(0, int(memory[at + 1 :].max(initial=0)) - started),
+            backward_alone=max(0, int(alone.max(initial=0)) - started),
             inputs=frozenset(k for t, k in part.arguments.items() if t in read),
             outputs=frozenset(k for t, k in part.results.items() if t in read),
         ),
