@@ -95,10 +95,12 @@ class RecordedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The layout of a tensor."""
+    """The layout of a tensor, and of its storage: ``elements`` of its type; it begins at ``offset``."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
+    offset: int
+    elements: int
     dtype: torch.dtype
     device: torch.device
     requires_grad: bool
@@ -111,6 +113,8 @@ class Layout:
         return cls(
             shape=tuple(value.shape),
             stride=tuple(value.stride()),
+            offset=int(value.storage_offset()),
+            elements=value.untyped_storage().nbytes() // value.element_size(),
             dtype=value.dtype,
             device=value.device,
             requires_grad=value.requires_grad,
@@ -118,7 +122,15 @@ class Layout:
 
     def empty(self) -> Tensor:
         """A new tensor of this layout."""
-        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
+        whole = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
+        if whole.untyped_storage().nbytes() == self.elements * whole.element_size():
+            return whole
+        whole = torch.empty(self.elements, dtype=self.dtype, device=self.device)
+        return whole.as_strided(self.shape, self.stride, self.offset)
+
+    def gradient(self) -> Tensor:
+        """A new gradient of such a tensor."""
+        return torch.empty(self.shape, dtype=self.dtype, device=self.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,7 +545,7 @@ class _Played(torch.autograd.Function):
         ctx.saved = ctx.read = None
         if incoming and isinstance(incoming[0], list):
             incoming[0].clear()
-        gradients = [layout.empty() if layout.requires_grad else None for layout in ctx.layouts]
+        gradients = [layout.gradient() if layout.requires_grad else None for layout in ctx.layouts]
         for gradient in gradients[ctx.n_inputs :]:
             if gradient is not None:
                 counter.note(gradient, Kind.GATHERED_GRADIENTS)
