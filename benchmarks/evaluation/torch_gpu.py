@@ -44,7 +44,7 @@ _until = math.inf
 
 
 def within(seconds: float) -> None:
-    """Let this process measure for at most these seconds from now on; what is left then is skipped."""
+    """Start a limit of some seconds: once they have passed, this process skips what it has not measured."""
     global _until
     _until = time.monotonic() + seconds
 

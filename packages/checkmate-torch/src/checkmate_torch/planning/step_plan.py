@@ -163,11 +163,13 @@ class GivenSchedule:
         graph: the priced graph that it is for.
         schedule: a valid schedule of the graph.
         watch: called with each op right before it runs; None = nothing is called.
+        others: schedules for other graphs that may be captured instead.
     """
 
     graph: DFGraph
     schedule: Schedule
     watch: Watch | None = None
+    others: tuple[GivenSchedule, ...] = ()
 
     def differs(self, graph: DFGraph) -> str:
         """Why the schedule can't run on a graph; empty if it can."""
@@ -179,16 +181,20 @@ class GivenSchedule:
         Raises:
             UnsupportedModelError: if the new graph is of another step.
         """
-        if why := self.differs(graph):
+        given = self._of(graph)
+        if why := given.differs(graph):
             raise UnsupportedModelError(
                 f"the step is not the one that was traced: {why}. Trace the model as it is now, with inputs "
                 "of the shapes to train with, and solve that graph"
             )
-        return replace(self.graph, fixed_size=graph.fixed_size)
+        return replace(given.graph, fixed_size=graph.fixed_size)
+
+    def _of(self, graph: DFGraph) -> GivenSchedule:
+        return next((each for each in self.others if not each.differs(graph)), self)
 
     def solution(self, graph: DFGraph) -> Solution:
         """The schedule as a solution whose budget is the schedule's own peak."""
-        timeline = simulate(graph, self.schedule)
+        timeline = simulate(graph, self._of(graph).schedule)
         problem = Problem(
             graph=graph, budget=max(1, timeline.peak), fixed_order=timeline.schedule.keeps_base_order
         )

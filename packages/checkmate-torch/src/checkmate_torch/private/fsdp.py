@@ -32,7 +32,6 @@ __all__ = [
     "local_of",
     "on_resize",
     "shard_alike",
-    "silence",
     "units_of",
     "unknown_sharding",
     "unsharded_twin",
@@ -214,10 +213,10 @@ def shard_alike(model: nn.Module, twin: nn.Module, comm: Communication) -> None:
             for name in _SETTINGS:
                 if hasattr(group, name):
                     setattr(other, name, getattr(group, name))
-    silence(twin, comm)
+    _silence(twin, comm)
 
 
-def silence(twin: nn.Module, comm: Communication) -> None:
+def _silence(twin: nn.Module, comm: Communication) -> None:
     """Let a sharded module on fake tensors allocate its buffers by ``comm``, and send nothing."""
     for unit in units_of(twin):
         for group in unit.groups:

@@ -170,6 +170,7 @@ class ShardedSearch:
     workspaces: Mapping[object, int]
     plain: ShardedPeak
     _menus: dict[int, Menu] = field(default_factory=dict)
+    _tried: dict[int, _Choice] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -309,11 +310,13 @@ class ShardedSearch:
         return sorted((ratio, numbers[k], place) for ratio, k, place in found)
 
     def _after(self, count: int) -> _Choice:
-        """The choice after some steps."""
-        items = {n: menu.items[0] for n, menu in self.menus.items()}
-        for _, n, place in self._steps()[:count]:
-            items = self._replaced(items, n, self.menus[n].items[place])
-        return _Choice(items, self.peak(items))
+        """The choice after some steps; rehearsed once."""
+        if count not in self._tried:
+            items = {n: menu.items[0] for n, menu in self.menus.items()}
+            for _, n, place in self._steps()[:count]:
+                items = self._replaced(items, n, self.menus[n].items[place])
+            self._tried[count] = _Choice(items, self.peak(items))
+        return self._tried[count]
 
     def _alike(self, n: int) -> list[int]:
         """The calls of the same part with the same graph, which has one schedule."""

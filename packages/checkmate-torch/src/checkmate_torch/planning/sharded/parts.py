@@ -10,13 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from torch import Tensor, nn
 from torch.fx import Node
 
-from checkmate import DFGraph, Problem, Schedule, UnsupportedModelError, keep_all_peak, simulate
-from checkmate.framework import decide, schedule_of
+from checkmate import (
+    DFGraph,
+    Problem,
+    Schedule,
+    Solution,
+    Timeline,
+    UnsupportedModelError,
+    keep_all_peak,
+    simulate,
+)
+from checkmate.framework import decide
 from checkmate_torch.capture.dynamo_capture import captured, stopped
 from checkmate_torch.distributed.ranks import Ranks, decided_together
 from checkmate_torch.memory.sharded_step import Layout, Part, RecordedCall
@@ -182,11 +192,11 @@ def menu_of(part: PartGraph, options: Options, seconds: float) -> Menu:
     everything = item_of(part, Schedule.from_sequence(graph, range(graph.n_ops)))
     most = keep_all_peak(graph) - graph.base_size
     charged = _with_workspace(graph, part.boundary, most)
-    outside = _held_between(part, everything) - everything.part.saved
+    outside = _between(part, simulate(graph, everything.schedule))[1] - everything.part.saved
     rooms = [outside + most + int(level * everything.part.saved) for level in _LEVELS]
-    each = max(_SHORTEST_S, seconds / (len(rooms) + 2))
-    found = [_solved(charged, room, options, each) for room in rooms]
-    found += [_least(charged, options, each), _least(graph, options, each)]
+    brief = replace(options, time_limit=max(_SHORTEST_S, seconds / (len(rooms) + 2)))
+    found = [_solved(charged, room, brief) for room in rooms]
+    found += [_least(charged, brief), _least(graph, brief)]
     items = [everything, *(item_of(part, schedule) for schedule in found if schedule is not None)]
     low = min(items, key=lambda item: (item.own, item.cost))
     return Menu(items=_efficient(items), low=low)
@@ -199,51 +209,46 @@ def _with_workspace(graph: DFGraph, boundary: int, size: int) -> DFGraph:
     return replace(graph, ops=tuple(ops))
 
 
-def _solved(graph: DFGraph, room: int, options: Options, seconds: float) -> Schedule | None:
-    problem = Problem(graph=graph, budget=room, time_limit=seconds, fixed_order=True)
-    brief = replace(options, time_limit=seconds)
-
-    def solve(budget: int) -> Any:
-        return decide(graph, budget, brief, fixed_order=True, throw=False)
-
+def _agreed(
+    graph: DFGraph, budget: int, options: Options, solve: Callable[[int], Solution]
+) -> Schedule | None:
+    """The schedule that rank 0 finds, on all ranks that plan together."""
+    problem = Problem(graph=graph, budget=budget, time_limit=options.time_limit, fixed_order=True)
     return decided_together(Ranks.of(options.process_group), problem, solve).schedule
 
 
-def _least(graph: DFGraph, options: Options, seconds: float) -> Schedule | None:
-    problem = Problem(graph=graph, budget=keep_all_peak(graph), time_limit=seconds, fixed_order=True)
-    least: Callable[[int], Any] = lambda _: least_memory(graph, seconds)  # noqa: E731
-    return schedule_of(decided_together(Ranks.of(options.process_group), problem, least))
+def _solved(graph: DFGraph, room: int, options: Options) -> Schedule | None:
+    def solve(budget: int) -> Solution:
+        return decide(graph, budget, options, fixed_order=True, throw=False)
+
+    return _agreed(graph, room, options, solve)
 
 
-def _steps(part: PartGraph, schedule: Schedule) -> int:
-    """The position of the boundary in a schedule."""
-    codes: list[int] = schedule.codes.tolist()
-    return codes.index(part.boundary)
+def _least(graph: DFGraph, options: Options) -> Schedule | None:
+    def solve(_: int) -> Solution:
+        return least_memory(graph, options.time_limit)
+
+    return _agreed(graph, keep_all_peak(graph), options, solve)
 
 
-def _held_between(part: PartGraph, item: Item) -> int:
-    """Bytes that its graph holds right before the rest of the step runs, its inputs included."""
-    graph, timeline = part.graph, simulate(part.graph, item.schedule)
-    at = _steps(part, item.schedule)
-    made = sum(graph.tensors[t].size for t in graph.ops[part.boundary].outputs)
-    resident = sum(graph.tensors[t].size for t in timeline.resident_at(at))
-    return graph.fixed_size + resident + made
+def _between(part: PartGraph, timeline: Timeline) -> tuple[int, int]:
+    """The position of the boundary in a schedule, and the bytes held once the rest of the step has run."""
+    codes: list[int] = timeline.schedule.codes.tolist()
+    at = codes.index(part.boundary)
+    held = sum(part.graph.tensors[t].size for t in timeline.resident_at(at + 1))
+    return at, part.graph.fixed_size + held
 
 
 def item_of(part: PartGraph, schedule: Schedule) -> Item:
     """Simulate a schedule, and read off what the step sees of it."""
     graph = part.graph
     timeline, codes = simulate(graph, schedule), schedule.codes.tolist()
-    at = codes.index(part.boundary)
+    at, started = _between(part, timeline)
     sizes = [t.size for t in graph.tensors]
-    before, after = timeline.resident_at(at), timeline.resident_at(at + 1)
-    saved = sum(sizes[t] for t in before - {*graph.inputs, *part.results})
+    saved = sum(sizes[t] for t in timeline.resident_at(at) - {*graph.inputs, *part.results})
     read = {t for code in codes[at + 1 :] if code >= 0 for t in graph.ops[code].inputs}
-    started = graph.fixed_size + sum(sizes[t] for t in after)
-    memory, alone = timeline.memory, timeline.memory[at + 1 :].copy()
-    for t in read.intersection(part.results):
-        last = max(k for k in range(at + 1, len(codes)) if codes[k] >= 0 and t in graph.ops[codes[k]].inputs)
-        alone[last - at :] -= sizes[t]
+    memory = timeline.memory
+    alone = _without_results(part, memory[at + 1 :], codes[at + 1 :])
     return Item(
         schedule=schedule,
         part=Part(
@@ -257,6 +262,23 @@ def item_of(part: PartGraph, schedule: Schedule) -> Item:
         weight=saved + sum(sizes[t] for t in part.arguments if t in read),
         cost=timeline.cost,
     )
+
+
+def _without_results(
+    part: PartGraph, memory: npt.NDArray[np.int64], codes: Sequence[int]
+) -> npt.NDArray[np.int64]:
+    """The memory of a backward pass that frees each result of the part once it has read it for the last time.
+
+    In the graph, results stay to the end, as where a caller holds them. ``codes`` are those of the pass.
+    """
+    last: dict[int, int] = {}
+    for k, code in enumerate(codes):
+        if code >= 0:
+            last.update((t, k) for t in part.graph.ops[code].inputs if t in part.results)
+    alone = memory.copy()
+    for t, k in last.items():
+        alone[k + 1 :] -= part.graph.tensors[t].size
+    return alone
 
 
 def _efficient(items: Sequence[Item]) -> list[Item]:

@@ -16,7 +16,6 @@ from typing import cast
 
 import torch
 from torch import nn
-from torch.fx import GraphModule
 from torch.optim import Optimizer
 
 from checkmate import InfeasibleBudgetError, NoPlanError, UnsupportedModelError
@@ -247,9 +246,11 @@ class _PlannedPart:
         training = cast("ShardedTraining", self._training())
         if self._run is None:
             options = replace(training.options, loss_bytes=0)
+            first, *others = self.given
+            step = SplitStep(options=options, given=replace(first, others=tuple(others)))
             self._run = captured(
                 own_forward,
-                _Following(options, self.given),
+                Planner(step=step),
                 max_plans=options.max_plans,
                 read_masks=options.read_masks,
             )
@@ -259,20 +260,3 @@ class _PlannedPart:
             text = _OTHER_GRAPH % (self.name, str(error).splitlines()[0])
             training.warnings.once(f"graph of {self.name}", text)
             return unplanned(own_forward, module, *args, **kwargs)
-
-
-class _Following:
-    """A Dynamo backend that follows the schedule of the graph it gets."""
-
-    def __init__(self, options: Options, given: Sequence[GivenSchedule]) -> None:
-        self.options, self._given = options, given
-
-    def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
-        *others, last = self._given
-        for given in others:
-            planner = Planner(step=SplitStep(options=self.options, given=given))
-            try:
-                return planner(gm, example_inputs)
-            except UnsupportedModelError:
-                continue
-        return Planner(step=SplitStep(options=self.options, given=last))(gm, example_inputs)
