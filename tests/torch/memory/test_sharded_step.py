@@ -6,47 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch import nn
-from torch.distributed.fsdp import fully_shard
+from tests.torch.sharded_nets import NEEDS, WIDTH, Net, shard
 
 from checkmate.report import Kind
 from checkmate_torch import memory_meter
 from checkmate_torch.memory.sharded_step import Part, Rehearsal
 from checkmate_torch.private import fake_mode, fake_ranks, shard_alike, unsharded_twin
 
-pytestmark = [
-    pytest.mark.skipif(not dist.is_available(), reason="this PyTorch has no torch.distributed"),
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),  # PyTorch hides it otherwise
-]
-WIDTH, BATCH = 32, 256
-
-
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 64), nn.Linear(64, WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks, self.head = nn.ModuleList(Block() for _ in range(3)), nn.Linear(WIDTH, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x).square().mean()
+pytestmark = NEEDS
+BATCH = 256
 
 
 def sharded() -> Net:
-    net = Net()
-    for block in net.blocks:
-        fully_shard(block)
-    fully_shard(net)
+    net = Net(blocks=3)
+    shard(net)
     return net
 
 

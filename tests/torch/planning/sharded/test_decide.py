@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
+from tests.torch.sharded_nets import NEEDS, WIDTH, Net, shard
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
@@ -14,42 +15,12 @@ from checkmate_torch import enable, plan
 from checkmate_torch.planning.sharded.decide import ShardedPlan
 from checkmate_torch.private import fake_ranks
 
-pytestmark = [
-    pytest.mark.skipif(not dist.is_available(), reason="this PyTorch has no torch.distributed"),
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),  # PyTorch hides it otherwise
-]
-WIDTH = 32
-
-
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 64), nn.Linear(64, WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks, self.head = nn.ModuleList(Block() for _ in range(4)), nn.Linear(WIDTH, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x).square().mean()
-
-
-def shard(net: nn.Module) -> None:
-    for block in net.get_submodule("blocks").children():
-        fully_shard(block)
-    fully_shard(net)
+pytestmark = NEEDS
 
 
 def planned(budget: str | int, world_size: int = 2) -> ShardedPlan:
     return plan(
-        Net(),
+        Net(blocks=4),
         torch.randn(256, WIDTH),
         budget,
         shard=shard,
@@ -93,7 +64,7 @@ def test_the_report_shows_every_byte() -> None:
 
 def test_a_model_that_is_not_sharded_itself_is_refused() -> None:
     with fake_ranks(2):
-        net = Net()
+        net = Net(blocks=4)
         fully_shard(net.blocks[0])
         with pytest.raises(UnsupportedModelError, match="apply it to the model last"):
             enable(net, "80%")
@@ -111,6 +82,6 @@ def test_replicas_and_offload_are_refused_by_name() -> None:
 
 def test_shard_and_world_size_go_together() -> None:
     with pytest.raises(TypeError, match="go together"):
-        plan(Net(), torch.randn(2, WIDTH), "80%", shard=shard)  # type: ignore[call-overload]
+        plan(Net(blocks=4), torch.randn(2, WIDTH), "80%", shard=shard)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="2 or more"):
         planned("80%", 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
+from tests.torch.sharded_nets import NEEDS, WIDTH
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
@@ -15,11 +15,7 @@ from checkmate import NoPlanError, UnsupportedModelError
 from checkmate_torch import disable, enable, memory_meter, planned_training
 from checkmate_torch.private import fake_ranks
 
-pytestmark = [
-    pytest.mark.skipif(not dist.is_available(), reason="this PyTorch has no torch.distributed"),
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),  # PyTorch hides it otherwise
-]
-WIDTH = 32
+pytestmark = NEEDS
 
 
 class Block(nn.Module):
