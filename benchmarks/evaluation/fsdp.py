@@ -18,21 +18,22 @@ __all__ = ["EXPERIMENT"]
 
 _WORLDS = (2, 4, 64, 512)
 _RANKS = (2, 4)
-_RUN_AS_RANKS = ("U-Net", "MLP")
+_RUN_AS_RANKS = ("GPT-2", "MLP")
 """Networks of which as many processes run as a prediction has ranks."""
 
 
 def tasks(quick: bool) -> Sequence[Task]:
     """Each network within budgets, beside checkpointing, and in larger worlds."""
-    from zoo.torch_fsdp import NETWORKS
+    from zoo.torch_fsdp import DEEPER, NETWORKS
 
     names = ("MLP",) if quick else tuple(NETWORKS)
+    deeper = () if quick else tuple(DEEPER)
     shares = (0.6,) if quick else (0.8, 0.6, 0.5, LEAST)
     worlds = _WORLDS[:2] if quick else _WORLDS
     runs = [] if quick else [(name, ranks) for name in _RUN_AS_RANKS for ranks in _RANKS]
     return [
         *({"network": name, "asks": "budgets", "ranks": 2, "shares": shares} for name in names),
-        *({"network": name, "asks": "checkpointing", "ranks": 2} for name in names),
+        *({"network": name, "asks": "checkpointing", "ranks": 2} for name in (*names, *deeper)),
         *({"network": name, "asks": "ranks", "ranks": ranks} for name, ranks in runs),
         *({"network": name, "asks": "worlds", "worlds": worlds} for name in names),
     ]
@@ -68,10 +69,12 @@ _BUDGETS = (
 _CHECKPOINTING = (
     "network",
     "its peak",
+    "measured",
     "its extra cost",
-    "our extra cost at its peak",
-    "our peak at its extra cost",
-    "our extra cost there",
+    "our peak, no higher",
+    "our extra cost",
+    "of its cost",
+    "our peak, no dearer",
 )
 _PREDICTIONS = (
     "network",
@@ -119,14 +122,19 @@ def _summary(rows: Sequence[Row]) -> str:
 
 def _checkpointing_line(row: Row) -> Sequence[str]:
     same_peak, same_cost = row["at_their_peak"], row["at_their_cost"]
-    needs = same_peak.get("needs")
+    ours = "", "", ""
+    if "needs" in same_peak:
+        ours = f"needs {format_bytes(same_peak['needs'])}", "", ""
+    else:
+        cost = same_peak["overhead"]
+        ours = format_bytes(same_peak["predicted"]), f"{cost:.1%}", f"{cost / row['theirs_overhead']:.2f}"
     return (
         row["network"],
+        format_bytes(row["theirs_predicted"]),
         format_bytes(row["theirs_measured"]),
         f"{row['theirs_overhead']:.1%}",
-        f"needs {format_bytes(needs)}" if needs else f"{same_peak['overhead']:.1%}",
-        format_bytes(same_cost["predicted"]),
-        f"{same_cost['overhead']:.1%}",
+        *ours,
+        format_bytes(same_cost["predicted"]) if same_cost else "",
     )
 
 

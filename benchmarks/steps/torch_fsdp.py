@@ -10,6 +10,7 @@ import json
 import tempfile
 from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,17 +19,18 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 from torch.optim import AdamW
+from torch.utils.checkpoint import checkpoint
 
 import checkmate_torch
 from checkmate import InfeasibleBudgetError
 from checkmate_torch import memory_meter
 from checkmate_torch.capture.fake_twins import fake_like
 from checkmate_torch.planning.options import Options
+from checkmate_torch.memory.sharded_step import ShardedPeak
 from checkmate_torch.planning.sharded.decide import ShardedPlan, ShardedSearch, ShardedTwin
-from checkmate_torch.planning.sharded.parts import moves
 from checkmate_torch.private import fake_mode, local_of
 from steps.process import LEAST, Row, answer
-from zoo.torch_fsdp import NETWORKS, Sharded, checkpointed, shard
+from zoo.torch_fsdp import DEEPER, NETWORKS, Sharded, checkpointed, shard
 
 _STEPS = 3
 _SETTINGS: Any = {"time_limit": 2.0}
@@ -50,7 +52,7 @@ def measure(task: Row) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         spawn(_rank, (task, folder), nprocs=task["ranks"])  # type: ignore[no-untyped-call]
         found = [json.loads((Path(folder) / f"{k}.json").read_text()) for k in range(task["ranks"])]
-    row: Row = _together(found)
+    row: Row = _together([each for each in found if each])
     return row
 
 
@@ -97,39 +99,56 @@ def _budgets(task: Row) -> Row:
 
 
 def _checkpointing(task: Row) -> Row:
-    """Each block recomputed as a whole, beside the plans at its peak, and at its extra cost."""
+    """Each block recomputed as a whole, beside the plans of rank 0 at its peak, and at its extra cost.
+
+    Their peak is rehearsed as ours are, so that both or neither count the copies that gloo frees late.
+    """
     network = _made(task["network"])
-    theirs = _train(task["network"], checkpoints=True)["measured"]
+    measured = torch.tensor(_train(task["network"], checkpoints=True)["measured"])
+    dist.all_reduce(measured, dist.ReduceOp.MAX)
     shard(network, network.model)
+    if dist.get_rank():
+        return {}
     optimizer = AdamW(network.model.parameters(), lr=1e-3)
-    options = Options.parse(budget=f"{theirs}B", optimizer=optimizer, **_SETTINGS)
+    options = Options.parse(budget="99%", optimizer=optimizer, process_group="alone", **_SETTINGS)
     mode = fake_mode()
     twin = ShardedTwin.of(network.model, mode, options)
     batch = network.batch(torch.Generator().manual_seed(dist.get_rank()))
     kwargs = {name: fake_like(x, mode) for name, x in batch.items()}
     search = ShardedSearch.of(twin, (), kwargs, options)
-    again = _again(search)
-    row: Row = {"theirs_measured": theirs, "theirs_overhead": again, "at_their_cost": _at_cost(search, again)}
+    theirs, again = _theirs(search), _again(search)
+    row: Row = {"theirs_measured": int(measured), "theirs_predicted": theirs.peak, "theirs_overhead": again}
+    row["at_their_cost"] = _at_cost(search, again)
     try:
-        plan = search.within(theirs)
+        plan = search.within(theirs.bound)
     except InfeasibleBudgetError as error:
         return row | {"at_their_peak": {"needs": error.minimum}}
     return row | {"at_their_peak": {"predicted": plan.peak, "overhead": plan.overhead}}
 
 
+def _theirs(search: ShardedSearch) -> ShardedPeak:
+    """The memory of a step in which each block is recomputed by ``torch.utils.checkpoint``."""
+    blocks = [search.twin.sharded.get_submodule(name) for name in search.twin.names]
+    for block in blocks:
+        vars(block)["forward"] = partial(checkpoint, block.forward, use_reentrant=False)
+    try:
+        return search.peak({})
+    finally:
+        for block in blocks:
+            vars(block).pop("forward", None)
+
+
 def _at_cost(search: ShardedSearch, most: float) -> Row:
-    """The schedules furthest down the menus at an extra cost of at most a share of the blocks' cost."""
-    numbers = list(search.menus)
-    menus = [search.menus[n].items for n in numbers]
-    chosen = {n: items[0] for n, items in zip(numbers, menus, strict=True)}
-    once = sum(search.graphs[n].graph.ideal_cost for n in numbers)
-    for _, k, place in sorted(moves(menus)):
-        other = {**chosen, numbers[k]: menus[k][place]}
-        if sum(item.cost for item in other.values()) > (1 + most) * once:
-            break
-        chosen = other
-    overhead = sum(item.cost for item in chosen.values()) / once - 1
-    return {"predicted": search.peak(chosen).peak, "overhead": overhead}
+    """The least peak at an extra cost of at most a share of the blocks' cost, by bisection over budgets."""
+    found = None
+    low, high = search.least().least_budget, search.plain.bound
+    while high - low > high / 200:
+        plan = search.within((low + high) // 2)
+        if plan.overhead <= most:
+            found, high = plan, (low + high) // 2
+        else:
+            low = (low + high) // 2
+    return {} if found is None else {"predicted": found.peak, "overhead": found.overhead}
 
 
 def _again(search: ShardedSearch) -> float:
@@ -178,7 +197,7 @@ def _worlds(task: Row) -> Row:
 
 def _made(name: str) -> Sharded:
     torch.manual_seed(0)
-    return NETWORKS[name]()
+    return {**NETWORKS, **DEEPER}[name]()
 
 
 def _train(

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from zoo.small_torch import UNet
 
-__all__ = ["NETWORKS", "Sharded", "checkpointed", "shard"]
+__all__ = ["DEEPER", "NETWORKS", "Sharded", "checkpointed", "shard"]
 
 
 class Sharded(NamedTuple):
@@ -54,7 +54,7 @@ def checkpointed(network: Sharded) -> None:
 
 
 _TEXT = {"vocab_size": 500, "use_cache": False}
-_SENTENCES, _LENGTH = 8, 64
+_SENTENCES, _LENGTH = 16, 64
 
 
 def _text(kind: str, blocks: str, **sizes: Any) -> Sharded:
@@ -77,9 +77,9 @@ def _gpt2() -> Sharded:
     return _text("GPT2LMHeadModel", "transformer.h", **sizes)  # with GPT-2's own dropout
 
 
-def _llama() -> Sharded:
+def _llama(layers: int = 3) -> Sharded:
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
-    sizes = {"hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 3}
+    sizes = {"hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": layers}
     return _text("LlamaForCausalLM", "model.layers", **sizes, **heads, max_position_embeddings=_LENGTH)
 
 
@@ -96,8 +96,8 @@ def _vit() -> Sharded:
     model = transformers.ViTForImageClassification(config).train()
 
     def batch(numbers: Generator) -> Mapping[str, Tensor]:
-        images = torch.randn(16, 3, 64, 64, generator=numbers)
-        return {"pixel_values": images, "labels": torch.randint(0, 10, (16,), generator=numbers)}
+        images = torch.randn(32, 3, 64, 64, generator=numbers)
+        return {"pixel_values": images, "labels": torch.randint(0, 10, (32,), generator=numbers)}
 
     return Sharded(model, _children(model, "vit.layers"), batch)
 
@@ -158,3 +158,5 @@ NETWORKS: Mapping[str, Callable[[], Sharded]] = {
     "Qwen3-MoE": _qwen3_moe,
 }
 """By name."""
+DEEPER: Mapping[str, Callable[[], Sharded]] = {f"Llama, {n} blocks": partial(_llama, n) for n in (6, 12)}
+"""The same with more blocks."""

@@ -41,6 +41,7 @@ __all__ = [
     "checked_group",
     "decided_together",
     "largest_of",
+    "numbers_of_first",
     "priced_together",
     "profiled_together",
 ]
@@ -169,6 +170,15 @@ def largest_of(ranks: Ranks | None, asks: str, number: int) -> int:
         return msgspec.msgpack.encode(max(each.size for each in asked))
 
     return msgspec.msgpack.decode(_agreed(ranks, question, answer, _WORK_S), type=int)
+
+
+def numbers_of_first(ranks: Ranks | None, asks: str, find: Callable[[], Sequence[int]]) -> Sequence[int]:
+    """The numbers that rank 0 finds, on every rank; RankError if not all of them ask."""
+    if ranks is None:
+        return find()
+    question = _Question(asks=asks, digest=hashlib.sha256(asks.encode()).hexdigest(), size=0)
+    reply = _agreed(ranks, question, lambda _: msgspec.msgpack.encode(find()), _WORK_S)
+    return msgspec.msgpack.decode(reply, type=list[int])
 
 
 class _Question(msgspec.Struct, frozen=True):

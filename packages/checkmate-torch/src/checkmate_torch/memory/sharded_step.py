@@ -147,14 +147,19 @@ class ShardedPeak:
     Attributes:
         peak: in bytes.
         by_kind: bytes of each kind at the peak, largest first; together they are ``peak``.
-        bound: bytes that are live at most, if gloo's threads free the copies of what they send late.
-        call: the recorded call that runs at the bound, by its number; None = other code does.
+        moments: bytes that are live at most, if gloo's threads free the copies of what they send late: at
+            each pass of a played call and between two of them. With each the recorded call, by its number;
+            None = other code.
     """
 
     peak: int
     by_kind: dict[Kind, int]
-    bound: int
-    call: int | None
+    moments: Sequence[tuple[int | None, int]]
+
+    @property
+    def bound(self) -> int:
+        """The largest of the moments."""
+        return max(size for _, size in self.moments)
 
 
 class Rehearsal:
@@ -358,7 +363,7 @@ class _Counter(LiveBytes):  # type: ignore[no-untyped-call]
         self.new_kind = Kind.ACTIVATIONS
         self._by_kind = dict(fixed)
         self._peak, self._at_peak = -1, dict[Kind, int]()
-        self._bound: tuple[int, int | None] = (-1, None)
+        self._moments: list[tuple[int | None, int]] = [(None, 0)]
         self._sent: deque[int] = deque(maxlen=_GLOO_THREADS)
         self._workspaces = workspaces
         self.read: frozenset[int] = frozenset()
@@ -384,9 +389,11 @@ class _Counter(LiveBytes):  # type: ignore[no-untyped-call]
         self._compare(self._workspaces.get(self.moments[-1][1], 0))
         return result
 
-    def needs(self, size: int, kind: Kind, call: int | None) -> None:
-        """Count ``size`` further bytes at this moment, for a recorded call."""
-        self._compare(size, kind, call)
+    def needs(self, size: int, kind: Kind, call: int) -> None:
+        """Count ``size`` further bytes at this moment, for a pass of a recorded call."""
+        self._moments.append((call, 0))
+        self._compare(size, kind)
+        self._moments.append((None, 0))
 
     def sends(self, size: int) -> None:
         """Count a copy of what is sent, which one of gloo's threads frees now or later."""
@@ -418,8 +425,7 @@ class _Counter(LiveBytes):  # type: ignore[no-untyped-call]
         return ShardedPeak(
             peak=self._peak,
             by_kind={kind: size for kind, size in ordered if size},
-            bound=self._bound[0],
-            call=self._bound[1],
+            moments=self._moments,
         )
 
     def result_of(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
@@ -443,13 +449,13 @@ class _Counter(LiveBytes):  # type: ignore[no-untyped-call]
             self._by_kind[kind] = self._by_kind.get(kind, 0) + size
             self._counted[key] = size, kind
 
-    def _compare(self, more: int, kind: Kind = Kind.WORKSPACE, call: int | None = None) -> None:
+    def _compare(self, more: int, kind: Kind = Kind.WORKSPACE) -> None:
         if self.live + more > self._peak:
             kinds = dict(self._by_kind)
             kinds[kind] = kinds.get(kind, 0) + more
             self._peak, self._at_peak = self.live + more, kinds
-        if (most := self.live + more + sum(self._sent)) > self._bound[0]:
-            self._bound = most, call
+        call, most = self._moments[-1]
+        self._moments[-1] = call, max(most, self.live + more + sum(self._sent))
 
 
 class _Known(NamedTuple):

@@ -1,18 +1,20 @@
 """Decide what each part of a sharded model keeps, so that a rank's whole step stays within the budget.
 
-    step on fake tensors ↦ calls of parts ↦ a menu for each ↦ the fewest steps down the menus that fit
+    step on fake tensors ↦ calls of parts ↦ schedules of each ↦ a choice ↦ rehearsal ↦ a better choice ↦ …
 
-The steps down all menus are sorted by their cost for each byte less. How many are taken is found by
-bisection: a rehearsal, in which FSDP's own code runs, tells the peak. Then single steps that were not needed
-are undone.
+A rehearsal, in which FSDP's own code runs, tells the bytes at each moment under a choice. What another choice
+would need there follows from what its schedules hold. So a few rehearsals are enough, and the last one says
+whether the choice is within the budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -21,17 +23,16 @@ from checkmate.report import Kind, PeakReport
 from checkmate_torch.capture.arguments import Loss
 from checkmate_torch.costs.price import workspaces_of
 from checkmate_torch.costs.workspaces import library_bytes
-from checkmate_torch.distributed.ranks import Ranks, largest_of
+from checkmate_torch.distributed.ranks import Ranks, largest_of, numbers_of_first
 from checkmate_torch.memory.sharded_step import RecordedCall, Rehearsal, ShardedPeak
 from checkmate_torch.planning.decide import Whole, budget_bytes
 from checkmate_torch.planning.options import Options
+from checkmate_torch.planning.sharded.choose import Moments, chosen, least
 from checkmate_torch.planning.sharded.parts import (
     Item,
-    Menu,
     PartGraph,
     item_of,
     menu_of,
-    moves,
     parts_of,
     refuse_sharding,
     traced_part,
@@ -41,10 +42,8 @@ from checkmate_torch.private import FakeTensorMode, shard_alike, unsharded_twin
 
 __all__ = ["PartSchedule", "ShardedPlan", "ShardedSearch", "ShardedTwin"]
 
-_MOST_UNDONE = 8
-"""Rehearsals that look for steps down the menus that were not needed."""
-_MOST_RUNGS = 12
-"""Rehearsals that look for the least peak where the lightest schedules don't fit."""
+_REHEARSALS = 8
+"""The most rehearsals that look for a choice within a budget, and for the one of the least peak."""
 _NOT_PLANNED = "%s can't be captured, so that it runs as plain PyTorch within the budget: %s"
 
 
@@ -146,7 +145,7 @@ class ShardedTwin:
         return cls(sharded=sharded, whole=whole, mode=mode, rehearsal=rehearsal, names=names)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class ShardedSearch:
     """The calls of a step's parts with their menus, and rehearsals of choices from them.
 
@@ -169,8 +168,7 @@ class ShardedSearch:
     unplanned: dict[str, str]
     workspaces: Mapping[object, int]
     plain: ShardedPeak
-    _menus: dict[int, Menu] = field(default_factory=dict)
-    _tried: dict[int, _Choice] = field(default_factory=dict)
+    _tried: dict[tuple[int, ...], _Choice] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -205,20 +203,21 @@ class ShardedSearch:
                 plain=twin.rehearsal.peak(args, kwargs, workspaces=workspaces),
             )
 
-    @property
-    def menus(self) -> dict[int, Menu]:
-        """The schedules of each call that can be planned; found when they are first asked for."""
-        if not self._menus:
-            by_digest = {part.graph.digest: part for part in self.graphs.values()}
-            seconds = self.options.time_limit / max(1, len(by_digest))
-            with self.twin.mode:
-                found = {key: menu_of(part, self.options, seconds) for key, part in by_digest.items()}
-            self._menus = {n: found[part.graph.digest] for n, part in self.graphs.items()}
-        return self._menus
+    @cached_property
+    def menus(self) -> dict[int, list[Item]]:
+        """The schedules of each call that can be planned.
 
-    def peak(self, chosen: Mapping[int, Item]) -> ShardedPeak:
+        Calls of one part with one graph have one schedule, so only the first of them is here.
+        """
+        by_digest = {part.graph.digest: part for part in self.graphs.values()}
+        seconds = self.options.time_limit / max(1, len(by_digest))
+        with self.twin.mode:
+            found = {key: menu_of(part, self.options, seconds) for key, part in by_digest.items()}
+        return {n: found[part.graph.digest] for n, part in self.graphs.items() if self._alike(n)[0] == n}
+
+    def peak(self, items: Mapping[int, Item]) -> ShardedPeak:
         """The peak of a choice of schedules."""
-        played = {n: item.part for n, item in chosen.items()}
+        played = {n: item.part for n, item in items.items()}
         with self.twin.mode:
             return self.twin.rehearsal.peak(*self.arguments, played, self.calls, self.workspaces)
 
@@ -260,99 +259,86 @@ class ShardedSearch:
     def within(self, budget: int) -> ShardedPlan:
         """The cheapest choice found within a budget in bytes.
 
+        Ranks that plan together take the choice of the first one; it looks again, within less, if another
+        rank lacks bytes.
+
         Raises:
             InfeasibleBudgetError: if none was found, on this rank or on another that plans with it.
         """
-        fitting = self._fitting(budget)
-        choice = fitting or self.least(budget)
-        excess = self._missing(0 if fitting is not None else max(0, choice.needed.bound - budget))
-        if excess:
-            raise InfeasibleBudgetError(
-                budget=budget,
-                minimum=budget + excess,
-                floor=sum(self.twin.rehearsal.held(*self.arguments).values()),
-                bottleneck=None,
-                proved=False,
-                whole=self.plain.peak,
-            )
-        return self._plan(choice, budget)
-
-    def _fitting(self, budget: int) -> _Choice | None:
-        """The fewest steps down the menus that fit, of which those are undone that were not needed."""
-        steps = self._steps()
-        low, high = 0, len(steps)
-        if self._after(0).needed.peak <= budget:
-            high = 0
-        while high - low > 1:  # high is taken to fit, low does not
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._after(middle).needed.bound <= budget else (middle, high)
         ranks = Ranks.of(self.options.process_group)
-        high = largest_of(ranks, f"a plan for {len(self.calls)} calls of parts", high)
-        choice = self._after(high)
-        if (choice.needed.bound if high else choice.needed.peak) > budget:
-            return None
-        return choice if ranks is not None else self._undone(choice, steps[:high], budget)
+        asks = f"a choice of schedules for {len(self.menus)} calls of parts"  # all ranks agree on menus first
+        picks: tuple[int, ...] | None = None
+        room = budget
+        while True:
+            before = picks
+            picks = tuple(numbers_of_first(ranks, asks, partial(self._fitting, room)))
+            choice = self._rehearsed(picks)
+            excess = self._missing(max(0, choice.least_budget - budget))
+            if not excess:
+                return self._plan(choice, budget)
+            if ranks is None or picks == before:
+                break
+            room -= excess
+        raise InfeasibleBudgetError(
+            budget=budget,
+            minimum=budget + excess,
+            floor=sum(self.twin.rehearsal.held(*self.arguments).values()),
+            bottleneck=None,
+            proved=False,
+            whole=self.plain.peak,
+        )
 
-    def least(self, budget: int = 0) -> _Choice:
-        """The choice of the least peak that is found; the search ends early within a budget in bytes."""
-        steps = self._steps()
-        ends = [n for n in range(len(steps) + 1) if n in (0, len(steps)) or steps[n][0] != steps[n - 1][0]]
-        tried = (self._after(n) for n in (*ends[:: 1 + len(ends) // _MOST_RUNGS], len(steps)))
-        best = min(tried, key=lambda choice: choice.needed.bound)
-        while best.needed.bound > budget and (lower := self._lower(best)) is not None:
-            best = lower
-        return best
+    def _fitting(self, budget: int) -> tuple[int, ...]:
+        """Numbers of the schedules of the cheapest choice found in a budget; else of the least peak."""
+        if self._rehearsed((0,) * len(self.menus)).least_budget > budget:
+            self._look(lambda rest: chosen(*self._sizes, rest, budget))
+        if fitting := [each for each in self._tried.values() if each.least_budget <= budget]:
+            return min(fitting, key=lambda choice: choice.cost).picks
+        return self.least().picks
 
-    def _steps(self) -> list[tuple[float, int, int]]:
-        """All steps down the menus, the cheapest for each byte first: ratio, call, item that is reached."""
-        numbers = list(dict.fromkeys(self._alike(n)[0] for n in self.menus))
-        found = moves([self.menus[n].items for n in numbers])
-        return sorted((ratio, numbers[k], place) for ratio, k, place in found)
+    def least(self) -> _Choice:
+        """The choice of the least peak that is found."""
+        self._look(lambda rest: least(*self._sizes, rest))
+        return min(self._tried.values(), key=lambda choice: choice.least_budget)
 
-    def _after(self, count: int) -> _Choice:
-        """The choice after some steps; rehearsed once."""
-        if count not in self._tried:
-            items = {n: menu.items[0] for n, menu in self.menus.items()}
-            for _, n, place in self._steps()[:count]:
-                items = self._replaced(items, n, self.menus[n].items[place])
-            self._tried[count] = _Choice(items, self.peak(items))
-        return self._tried[count]
+    def _look(self, choose: Callable[[Moments], Sequence[int]]) -> None:
+        """Rehearse choices; each is made with what the last rehearsal said of the rest of the step."""
+        choice, seen = self._rehearsed((0,) * len(self.menus)), set[tuple[int, ...]]()
+        while choice.picks not in seen and len(seen) < _REHEARSALS:
+            seen.add(choice.picks)
+            held = zip(self._sizes[1], choice.picks, strict=True)
+            memory = np.array([size for _, size in choice.needed.moments], dtype=float)
+            choice = self._rehearsed(tuple(choose(memory - sum(rows[j] for rows, j in held))))
+
+    @cached_property
+    def _sizes(self) -> tuple[list[list[float]], list[Moments]]:
+        """For each menu the costs of its schedules, and the bytes that each holds at each moment."""
+        moments = self._rehearsed((0,) * len(self.menus)).needed.moments
+        held = [np.zeros((len(items), len(moments))) for items in self.menus.values()]
+        for rows, (first, items) in zip(held, self.menus.items(), strict=True):
+            for n in self._alike(first):
+                passes = [k for k, (call, _) in enumerate(moments) if call == n]
+                forward, backward, *_ = *passes, len(moments)
+                for row, item in zip(rows, items, strict=True):
+                    row[forward] += item.part.forward
+                    row[forward + 1 : backward] += item.weight
+                    row[backward : backward + 1] += item.weight + item.part.backward
+        costs = [[item.cost * len(self._alike(n)) for item in items] for n, items in self.menus.items()]
+        return costs, held
+
+    def _rehearsed(self, picks: tuple[int, ...]) -> _Choice:
+        """The choice of schedules by their numbers in the menus; rehearsed once."""
+        if picks not in self._tried:
+            pairs = zip(self.menus.items(), picks, strict=True)
+            items = {k: items[j] for (n, items), j in pairs for k in self._alike(n)}
+            self._tried[picks] = _Choice(items, self.peak(items), picks)
+        return self._tried[picks]
 
     def _alike(self, n: int) -> list[int]:
         """The calls of the same part with the same graph, which has one schedule."""
         call, digest = self.calls[n], self.graphs[n].graph.digest
         pairs = self.graphs.items()
         return [k for k, part in pairs if self.calls[k].unit == call.unit and part.graph.digest == digest]
-
-    def _replaced(self, items: Mapping[int, Item], n: int, item: Item) -> dict[int, Item]:
-        return {**items, **dict.fromkeys(self._alike(n), item)}
-
-    def _lower(self, choice: _Choice) -> _Choice | None:
-        """Another item for the call at the peak, so that it needs less for itself; None if none helps."""
-        n = choice.needed.call
-        if n is None:
-            return None
-        for item in (*reversed(self.menus[n].items), self.menus[n].low):  # from the lightest
-            if item.own < choice.items[n].own:
-                items = self._replaced(choice.items, n, item)
-                lower = _Choice(items, self.peak(items))
-                if lower.needed.bound < choice.needed.bound:
-                    return lower
-        return None
-
-    def _undone(self, choice: _Choice, taken: Sequence[tuple[float, int, int]], budget: int) -> _Choice:
-        """Undo single steps that are not needed, the most expensive first."""
-        tried = 0
-        for _, n, place in sorted(taken, reverse=True):
-            items = self.menus[n].items
-            if choice.items[n] is not items[place] or tried == _MOST_UNDONE:
-                continue
-            tried += 1
-            other = self._replaced(choice.items, n, items[place - 1])
-            needed = self.peak(other)
-            if needed.bound <= budget:
-                choice = _Choice(other, needed)
-        return choice
 
     def _plan(self, choice: _Choice, budget: int) -> ShardedPlan:
         parts = []
@@ -380,7 +366,21 @@ class ShardedSearch:
 
 
 class _Choice(NamedTuple):
-    """An item for each call that is planned, and the peak of the step."""
+    """A schedule for each call that is planned, and the memory of the step.
+
+    ``picks`` are the numbers of the schedules in the menus; none if they are from elsewhere.
+    """
 
     items: Mapping[int, Item]
     needed: ShardedPeak
+    picks: tuple[int, ...] = ()
+
+    @property
+    def cost(self) -> float:
+        """Of all calls that are planned."""
+        return sum(item.cost for item in self.items.values())
+
+    @property
+    def least_budget(self) -> int:
+        """Bytes: what is live at most; without recomputation the peak, as the plain step has it."""
+        return self.needed.bound if any(self.picks) else self.needed.peak

@@ -8,7 +8,7 @@ for its backward pass, whatever is recomputed in it, so no schedule of a part ga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,19 +40,19 @@ from checkmate_torch.private import is_sharded, tree_map_only, units_of, unknown
 
 __all__ = [
     "Item",
-    "Menu",
     "PartGraph",
     "item_of",
     "menu_of",
-    "moves",
     "own_forward",
     "parts_of",
     "refuse_sharding",
     "traced_part",
 ]
 
-_LEVELS = (0.75, 0.5, 0.35, 0.2, 0.1, 0.05)
+_LEVELS = (0.75, 0.5, 0.35, 0.2, 0.1, 0.05, 0.0)
 """Shares of what a part keeps without recomputation, for each of which a schedule is found."""
+_PEAKS = (0.75, 0.5)
+"""Shares of a part's own peak without recomputation, within which such schedules are found, too."""
 _SHORTEST_S = 0.1
 """Seconds that a solver gets at least for one schedule."""
 
@@ -93,9 +93,9 @@ class Item:
     cost: float
 
     @property
-    def own(self) -> int:
-        """Bytes that it takes by itself, at most."""
-        return max(self.part.forward, self.weight + self.part.backward)
+    def needs(self) -> tuple[int, int, int]:
+        """Bytes that it takes in its forward pass, between both passes, and in its backward pass."""
+        return self.part.forward, self.weight, self.weight + self.part.backward
 
 
 def parts_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -167,21 +167,8 @@ def _leaf(layout: Layout) -> Tensor:
     return layout.empty().requires_grad_(layout.requires_grad)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Menu:
-    """Schedules of a part.
-
-    Attributes:
-        items: from no recomputation to the least that is kept, each lighter and more expensive than the last.
-        low: the one with the least peak of its own.
-    """
-
-    items: list[Item]
-    low: Item
-
-
-def menu_of(part: PartGraph, options: Options, seconds: float) -> Menu:
-    """Find schedules of a part.
+def menu_of(part: PartGraph, options: Options, seconds: float) -> list[Item]:
+    """Schedules of a part, from no recomputation on: the cheapest first, none worse in all than another.
 
     Args:
         part: the part.
@@ -190,16 +177,16 @@ def menu_of(part: PartGraph, options: Options, seconds: float) -> Menu:
     """
     graph = part.graph
     everything = item_of(part, Schedule.from_sequence(graph, range(graph.n_ops)))
-    most = keep_all_peak(graph) - graph.base_size
-    charged = _with_workspace(graph, part.boundary, most)
-    outside = _between(part, simulate(graph, everything.schedule))[1] - everything.part.saved
-    rooms = [outside + most + int(level * everything.part.saved) for level in _LEVELS]
-    brief = replace(options, time_limit=max(_SHORTEST_S, seconds / (len(rooms) + 2)))
-    found = [_solved(charged, room, brief) for room in rooms]
-    found += [_least(charged, brief), _least(graph, brief)]
-    items = [everything, *(item_of(part, schedule) for schedule in found if schedule is not None)]
-    low = min(items, key=lambda item: (item.own, item.cost))
-    return Menu(items=_efficient(items), low=low)
+    saved, most = everything.part.saved, keep_all_peak(graph) - graph.base_size
+    outside = _between(part, simulate(graph, everything.schedule))[1] - saved
+    kept = [outside + int(level * saved) for level in _LEVELS]
+    pairs = [(most, size + most) for size in kept]  # the rest of the step, and all
+    rooms = [graph.base_size + int(share * most) for share in _PEAKS]
+    pairs += [(room - size, room) for room in rooms for size in kept if size < room]
+    brief = replace(options, time_limit=max(_SHORTEST_S, seconds / (len(pairs) + 2)))
+    found = [_solved(_with_workspace(graph, part.boundary, rest), room, brief) for rest, room in pairs]
+    found += [_least(_with_workspace(graph, part.boundary, most), brief), _least(graph, brief)]
+    return _efficient([everything, *(item_of(part, each) for each in found if each is not None)])
 
 
 def _with_workspace(graph: DFGraph, boundary: int, size: int) -> DFGraph:
@@ -282,26 +269,9 @@ def _without_results(
 
 
 def _efficient(items: Sequence[Item]) -> list[Item]:
-    """The items on the lower hull of cost over weight, from the heaviest; each saves less for its cost."""
-    hull: list[Item] = []
-    for item in sorted(items, key=lambda item: (-item.weight, item.cost)):
-        while hull and item.cost <= hull[-1].cost and item.weight < hull[-1].weight:
-            hull.pop()
-        if hull and item.weight >= hull[-1].weight:
-            continue
-        while len(hull) > 1 and _ratio(hull[-2], hull[-1]) >= _ratio(hull[-1], item):
-            hull.pop()
-        hull.append(item)
-    return hull
-
-
-def _ratio(heavy: Item, light: Item) -> float:
-    """Cost for each byte less."""
-    return (light.cost - heavy.cost) / (heavy.weight - light.weight)
-
-
-def moves(menus: Sequence[Sequence[Item]]) -> Iterator[tuple[float, int, int]]:
-    """All steps down the menus: their cost for each byte less, the menu, and the item that is reached."""
-    for k, menu in enumerate(menus):
-        for n in range(1, len(menu)):
-            yield _ratio(menu[n - 1], menu[n]), k, n
+    """The items, the cheapest first, without those that need no less at any moment than a cheaper one."""
+    efficient: list[Item] = []
+    for item in sorted(items, key=lambda item: (item.cost, item.needs)):
+        if not any(all(a <= b for a, b in zip(one.needs, item.needs, strict=True)) for one in efficient):
+            efficient.append(item)
+    return efficient
