@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -35,7 +37,7 @@ class Net(nn.Module):
         return self.head(x).square().mean()
 
 
-def shard(net: nn.Module) -> None:
+def shard(net: nn.Module, **settings: Any) -> None:
     for block in net.get_submodule("blocks").children():
-        fully_shard(block)
-    fully_shard(net)
+        fully_shard(block, **settings)
+    fully_shard(net, **settings)

@@ -219,3 +219,12 @@ def test_a_sharded_model_resumes_to_the_bit(seen: dict[str, Seen]) -> None:
 def test_errors_of_a_sharded_model_are_errors_on_every_rank(seen: dict[str, Seen]) -> None:
     assert [each["error"] for each in seen["sharded_and_uneven"]] == ["RankError"] * 2
     assert [each["error"] for each in seen["sharded_and_hopeless"]] == ["InfeasibleBudgetError"] * 2
+    first, second = seen["sharded_and_rank_0_fails"]
+    assert "no such device" in first["says"]
+    assert second["error"] == "RankError"
+    assert "no such device" in second["says"]
+
+
+def test_ranks_of_a_sharded_model_may_plan_alone(seen: dict[str, Seen]) -> None:
+    assert [each["same"] for each in seen["sharded_and_alone"]] == [True, True]
+    assert [each["plans"] for each in seen["sharded_and_alone"]] == [1, 2]

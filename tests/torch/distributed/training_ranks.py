@@ -23,7 +23,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed import _functional_collectives as functional
+from torch.distributed import checkpoint
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -249,9 +251,14 @@ def _failure(run: Callable[[], object]) -> dict[str, Any]:
 
 
 class Sharded:
-    """A model that FSDP2 has sharded, and its training; with a budget it is enabled."""
+    """A model that FSDP2 has sharded, and its training; with a budget it is enabled.
 
-    def __init__(self, budget: str | int | None, **settings: Any) -> None:
+    ``planning`` are further settings of :func:`enable`, ``settings`` those of ``fully_shard``.
+    """
+
+    def __init__(
+        self, budget: str | int | None, planning: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
         self.net = Net(dropout=0.2, blocks=2)
         for block in self.net.blocks:
             fully_shard(block, **settings)
@@ -260,7 +267,7 @@ class Sharded:
         self.training: Any = None
         if budget is not None:
             options: Any = {"optimizer": self.optimizer, "loss": squares, "time_limit": 0.5}
-            self.training = enable(self.net, budget, solver="heuristics", **options)
+            self.training = enable(self.net, budget, solver="heuristics", **options, **(planning or {}))
 
     def step(self, x: torch.Tensor, *, micro: int = 1, waits: bool = False) -> list[torch.Tensor]:
         """The gradients of a step with its update; micro-batches may wait for the last to be reduced."""
@@ -354,16 +361,43 @@ def sharded_and_hopeless(rank: int) -> dict[str, Any]:
 
 
 def sharded_and_resumed(rank: int) -> dict[str, Any]:
-    """A state that is saved and loaded into another enabled model."""
-    first, second = Sharded("75%"), Sharded("75%")
+    """A state that is saved, by state_dict and by a distributed checkpoint, and loaded into other models."""
+    first, second, third = Sharded("75%"), Sharded("75%"), Sharded("75%")
     first.step(batch(rank))
     second.net.load_state_dict(first.net.state_dict())
     second.optimizer.load_state_dict(first.optimizer.state_dict())
+    folder = Path(sys.argv[2]) / "checkpoint"
+    checkpoint.save(checkpointed(first), checkpoint_id=folder)
+    loaded = checkpointed(third)
+    checkpoint.load(loaded, checkpoint_id=folder)
+    both = {"model_state_dict": loaded["model"], "optim_state_dict": loaded["optimizer"]}
+    set_state_dict(third.net, third.optimizer, **both)
     seen = []
-    for model in (first, second):
+    for model in (first, second, third):
         torch.manual_seed(rank)
         seen.append(model.step(batch(rank)))
-    return {"same": same(*seen)}
+    return {"same": same(seen[0], seen[1]) and same(seen[0], seen[2])}
+
+
+def checkpointed(model: Sharded) -> dict[str, Any]:
+    """What a distributed checkpoint saves."""
+    of_model, of_optimizer = get_state_dict(model.net, model.optimizer)
+    return {"model": of_model, "optimizer": of_optimizer}
+
+
+def sharded_and_alone(rank: int) -> dict[str, Any]:
+    """Each rank plans for itself, and the last batch of one is smaller."""
+    plain, enabled = Sharded(None), Sharded("85%", {"process_group": "alone"})
+    seen = []
+    for model in (plain, enabled):
+        torch.manual_seed(rank)
+        seen.append(model.step(batch(rank)) + model.step(batch(rank, BATCH - 64 * rank)))
+    return {"same": same(*seen), "plans": len(enabled.training.plans)}
+
+
+def sharded_and_rank_0_fails(rank: int) -> dict[str, Any]:
+    model = Sharded("75%", {"cost_model": Broken()})
+    return _failure(lambda: model.net(batch(rank)))
 
 
 def uneven_batches(rank: int) -> dict[str, Any]:
@@ -432,11 +466,14 @@ def different_budgets(rank: int) -> dict[str, Any]:
     return {**about(plan), "asked": round((0.9, 0.6)[rank] * plan.plain_bytes)}
 
 
-def rank_0_fails(rank: int) -> dict[str, Any]:
-    class Broken:
-        def annotate(self, graph: object) -> object:
-            raise ValueError("no such device")
+class Broken:
+    """A cost model that fails."""
 
+    def annotate(self, graph: object) -> object:
+        raise ValueError("no such device")
+
+
+def rank_0_fails(rank: int) -> dict[str, Any]:
     compiled = compile(Net(), "60%", solver="heuristics", cost_model=Broken())
     return _failure(lambda: compiled(batch(rank)))
 
@@ -484,6 +521,8 @@ SCENES: tuple[Callable[[int], dict[str, Any]], ...] = (
     sharded_and_uneven,
     sharded_and_hopeless,
     sharded_and_resumed,
+    sharded_and_alone,
+    sharded_and_rank_0_fails,
 )
 
 

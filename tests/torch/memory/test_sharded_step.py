@@ -17,9 +17,9 @@ pytestmark = NEEDS
 BATCH = 256
 
 
-def sharded() -> Net:
+def sharded(**settings: object) -> Net:
     net = Net(blocks=3)
-    shard(net)
+    shard(net, **settings)
     return net
 
 
@@ -29,14 +29,14 @@ def _ranks(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def rehearsal(net: Net) -> tuple[Rehearsal, torch.Tensor]:
+def rehearsal(net: Net, batch: int = BATCH) -> tuple[Rehearsal, torch.Tensor]:
     """Of a twin, and its batch."""
     mode = fake_mode()
     twin = unsharded_twin(net, mode)
     found = Rehearsal(twin, [*twin.blocks], {Kind.RESERVE: 7}, None)
     with mode:
         shard_alike(net, twin, found.comm)
-        return found, torch.empty(BATCH, WIDTH)
+        return found, torch.empty(batch, WIDTH)
 
 
 @pytest.mark.usefixtures("_ranks")
@@ -53,6 +53,20 @@ def test_the_plain_peak_is_what_a_meter_measures() -> None:
     assert peak.peak - 7 == pytest.approx(meter.peak, rel=0.01)
     assert sum(peak.by_kind.values()) == peak.peak
     assert peak.by_kind[Kind.RESERVE] == 7
+
+
+@pytest.mark.parametrize("reshards", [True, False, 2])
+def test_it_is_that_with_parameters_that_stay_gathered_whole_or_in_part(reshards: int) -> None:
+    with fake_ranks(4):
+        net, x = sharded(reshard_after_forward=reshards), torch.randn(64, WIDTH)
+        net(x).backward()
+        net.zero_grad()
+        with memory_meter(net, x) as meter:
+            net(x).backward()
+        found, fake = rehearsal(net, len(x))
+        found.record((fake,), {})
+        peak = found.peak((fake,), {})
+    assert peak.peak - 7 == pytest.approx(meter.peak, rel=0.01)
 
 
 @pytest.mark.usefixtures("_ranks")

@@ -24,6 +24,7 @@ from checkmate_torch.private import (
     OpOverload,
     TorchDispatchMode,
     is_sole_gradient,
+    local_of,
     storage_id,
 )
 
@@ -87,7 +88,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._add(x, 0)
         replaced = None if self._on_meta else self._overwritten(func, args)
         result = self.result_of(func, _with_all_selected(func, args), kwargs)
-        for x in tensors_in(result):
+        for x in map(local_of, tensors_in(result)):
             size = max(x.untyped_storage().nbytes(), _reduced_bytes(func, args) if not x.dim() else 0)
             self._add(x, rounded(size, x.device))
         if replaced is not None:  # autograd would write the result there

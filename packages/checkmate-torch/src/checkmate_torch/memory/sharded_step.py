@@ -183,7 +183,7 @@ class Rehearsal:
         fixed: Mapping[Kind, int],
         loss: Callable[[Any], Tensor] | int | LossBytes | None,
     ) -> None:
-        self.comm = Communication(self._gathered, self._scattered, self._sent)
+        self.comm = Communication(self._gathered, self._scattered, self._sent, self._kept)
         self._twin, self._parts, self._fixed, self._loss = twin, parts, dict(fixed), loss
         self._counter: _Counter | None = None
         self.read: frozenset[int] = frozenset()
@@ -201,6 +201,10 @@ class Rehearsal:
         """Gloo, on CPUs, copies what it sends, and threads of its own free the copies, sometimes late."""
         if self._counter is not None and buffer.device.type == "cpu" and not counts_as_cuda(buffer.device):
             self._counter.sends(buffer.nbytes)
+
+    def _kept(self, shard: Tensor) -> None:
+        if self._counter is not None:
+            self._counter.note(shard, Kind.GATHERED_PARAMETERS)
 
     def record(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[RecordedCall]:
         """Run a step, and note the calls of the parts."""

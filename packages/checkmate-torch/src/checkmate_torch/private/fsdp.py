@@ -213,6 +213,9 @@ def shard_alike(model: nn.Module, twin: nn.Module, comm: Communication) -> None:
             for name in _SETTINGS:
                 if hasattr(group, name):
                     setattr(other, name, getattr(group, name))
+            if _on_smaller_mesh(group):  # which can't be made under a fake mode
+                for holder in (other, *other.fsdp_params):
+                    holder.post_forward_mesh_info = group.post_forward_mesh_info
     _silence(twin, comm)
 
 
@@ -221,15 +224,23 @@ def _silence(twin: nn.Module, comm: Communication) -> None:
     for unit in units_of(twin):
         for group in unit.groups:
             group._all_gather_comm, group._reduce_scatter_comm = comm.gather, comm.scatter
+            for p in group.fsdp_params:
+                p.to_sharded_post_forward = functools.partial(_keep_smaller, p, comm)
 
 
-def _reshards(unit: ShardedUnit, group: Any) -> bool | int | None:
-    if unit.state._auto_reshard_after_forward:
-        return None
-    after = group.post_forward_mesh_info
-    if after is None or after is group.mesh_info:
-        return after is not None
-    return int(after.shard_mesh_size)
+def _keep_smaller(parameter: Any, comm: Communication) -> None:
+    """Show the part of a parameter that is kept after the forward pass on a smaller mesh."""
+    type(parameter).to_sharded_post_forward(parameter)
+    comm.kept(parameter._sharded_post_forward_param_data)
+
+
+def _reshards(unit: ShardedUnit, group: Any) -> bool | None:
+    return None if unit.state._auto_reshard_after_forward else group.post_forward_mesh_info is not None
+
+
+def _on_smaller_mesh(group: Any) -> bool:
+    """Whether a unit is sharded over fewer ranks after its forward pass: ``reshard_after_forward=2``."""
+    return group.post_forward_mesh_info not in (None, group.mesh_info)
 
 
 def _placements(unit: ShardedUnit, twin: nn.Module) -> Callable[[nn.Parameter], Any] | None:
@@ -273,6 +284,7 @@ class Communication:
         gathered: called with the buffer of each all-gather.
         scattered: called with the buffers of each reduce-scatter, and whether it is the one of the results.
         sent: called with the input or output of each collective, the larger one, while it runs.
+        kept: called with what remains of a gathered parameter where ``reshard_after_forward`` is a number.
     """
 
     def __init__(
@@ -280,7 +292,9 @@ class Communication:
         gathered: Callable[[Tensor], None],
         scattered: Callable[[Tensor, bool], None],
         sent: Callable[[Tensor], None],
+        kept: Callable[[Tensor], None],
     ) -> None:
+        self.kept = kept
         from torch.distributed.fsdp._fully_shard import _fsdp_api as api
 
         class Gather(api.AllGather):
