@@ -25,8 +25,8 @@ import checkmate_torch
 from checkmate import InfeasibleBudgetError
 from checkmate_torch import memory_meter
 from checkmate_torch.capture.fake_twins import fake_like
-from checkmate_torch.planning.options import Options
 from checkmate_torch.memory.sharded_step import ShardedPeak
+from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.sharded.decide import ShardedPlan, ShardedSearch, ShardedTwin
 from checkmate_torch.private import fake_mode, local_of
 from steps.process import LEAST, Row, answer

@@ -75,7 +75,12 @@ def loop(budget: str | None) -> dict[str, Any]:
         del loss
     if training is not None:
         plan = training.plans[-1]
-        seen |= {"measured": meter.peak, "predicted": plan.peak, "budget": plan.budget, "extra": plan.overhead}
+        seen |= {
+            "measured": meter.peak,
+            "predicted": plan.peak,
+            "budget": plan.budget,
+            "extra": plan.overhead,
+        }
     return {**seen, "values": values(net)}
 
 

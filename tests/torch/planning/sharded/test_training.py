@@ -62,6 +62,8 @@ def test_the_first_step_is_planned_before_it_runs(model: nn.Module) -> None:
     assert meter.peak == pytest.approx(training.plans[0].peak, rel=0.05)
     assert "for each rank" in repr(training)
     assert "measured peak" in str(training.report(meter))
+    with pytest.raises(TypeError, match="takes a memory meter"):
+        training.report(meter.peak)  # type: ignore[arg-type]
 
 
 def test_each_kind_of_call_has_a_plan(model: nn.Module) -> None:

@@ -6,7 +6,7 @@ from checkmate.report.account import Account, Kind
 from checkmate.report.dot import graph_dot
 from checkmate.report.html import html_report
 from checkmate.report.perfetto import perfetto_trace
-from checkmate.report.plans import HasPlans, Measured, PeakReport, PlanLike, explain, peak_report
+from checkmate.report.plans import HasPlans, Measured, PeakReport, PlanLike, explain, peak_of, peak_report
 from checkmate.report.plot import (
     blank_figure,
     plot_frontier,
@@ -32,6 +32,7 @@ __all__ = [
     "explain",
     "graph_dot",
     "html_report",
+    "peak_of",
     "peak_report",
     "perfetto_trace",
     "plot_frontier",

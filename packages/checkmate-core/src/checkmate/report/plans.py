@@ -21,7 +21,7 @@ from checkmate.text.markup import figure, table
 from checkmate.text.printable import clipped
 from checkmate.units import format_bytes
 
-__all__ = ["HasPlans", "Measured", "PeakReport", "PlanLike", "explain", "peak_report"]
+__all__ = ["HasPlans", "Measured", "PeakReport", "PlanLike", "explain", "peak_of", "peak_report"]
 
 _LARGEST = 5
 _NAME = 44
@@ -168,7 +168,7 @@ class Measured(Protocol):
         """The largest number of bytes held at once."""
 
 
-def _peak_of(measured: Measured | None) -> int | None:
+def peak_of(measured: Measured | None) -> int | None:
     """The peak that a meter measured; None without a meter."""
     peak: int | None = getattr(measured, "peak", None)
     if measured is not None and peak is None:
@@ -222,7 +222,7 @@ class HasPlans(Generic[_Plan]):
         return peak_report(
             chosen.solution,
             chosen.account,
-            measured=_peak_of(measured),
+            measured=peak_of(measured),
             plain_peak=chosen.plain_peak,
             remarks=chosen.remarks,
         )
@@ -254,7 +254,7 @@ class HasPlans(Generic[_Plan]):
             PluginError: if no exporter has this suffix.
             TypeError: if ``measured`` is no meter.
         """
-        chosen, file, peak = self._plan(plan), Path(path), _peak_of(measured)
+        chosen, file, peak = self._plan(plan), Path(path), peak_of(measured)
         solution = chosen.solution
         if solution.timeline is None:
             raise NoPlanError("this plan has no schedule")

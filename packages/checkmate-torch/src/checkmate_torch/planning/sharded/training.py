@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from checkmate import InfeasibleBudgetError, NoPlanError, UnsupportedModelError
-from checkmate.report import Measured, PeakReport
+from checkmate.report import Measured, PeakReport, peak_of
 from checkmate.units import format_bytes
 from checkmate_torch.capture.attention_masks import is_one_sequence, masks_nothing
 from checkmate_torch.capture.dynamo_capture import TooManyPlansError, captured
@@ -96,10 +96,11 @@ class ShardedTraining:
 
         Raises:
             NoPlanError: before the first call with gradients.
+            TypeError: if ``measured`` is no meter.
         """
         if not self._plans:
             raise NoPlanError("nothing planned yet: run one training step first")
-        return self._plans[plan].report(getattr(measured, "peak", None))
+        return self._plans[plan].report(peak_of(measured))
 
     def __repr__(self) -> str:
         """The last plan in a line."""
