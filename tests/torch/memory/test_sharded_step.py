@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from tests.torch.sharded_nets import NEEDS, WIDTH, Net, shard
+from torch.distributed.device_mesh import init_device_mesh
 
 from checkmate.report import Kind
 from checkmate_torch import memory_meter
@@ -55,10 +56,22 @@ def test_the_plain_peak_is_what_a_meter_measures() -> None:
     assert peak.by_kind[Kind.RESERVE] == 7
 
 
-@pytest.mark.parametrize("reshards", [True, False, 2])
-def test_it_is_that_with_parameters_that_stay_gathered_whole_or_in_part(reshards: int) -> None:
+def replicas() -> dict[str, object]:
+    return {"mesh": init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(lambda: {"reshard_after_forward": False}, id="stay gathered"),
+        pytest.param(lambda: {"reshard_after_forward": 2}, id="stay gathered in part"),
+        pytest.param(replicas, id="replicas of shards"),
+        pytest.param(lambda: {**replicas(), "reshard_after_forward": False}, id="replicas, gathered"),
+    ],
+)
+def test_it_is_that_with_other_settings(settings: Callable[[], dict[str, object]]) -> None:
     with fake_ranks(4):
-        net, x = sharded(reshard_after_forward=reshards), torch.randn(64, WIDTH)
+        net, x = sharded(**settings()), torch.randn(64, WIDTH)
         net(x).backward()
         net.zero_grad()
         with memory_meter(net, x) as meter:

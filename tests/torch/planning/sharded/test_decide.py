@@ -9,6 +9,7 @@ from tests.torch.sharded_nets import NEEDS, WIDTH, Net, shard
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 from checkmate import InfeasibleBudgetError, UnsupportedModelError
 from checkmate_torch import enable, plan
@@ -70,11 +71,12 @@ def test_a_model_that_is_not_sharded_itself_is_refused() -> None:
             enable(net, "80%")
 
 
-def test_replicas_and_offload_are_refused_by_name() -> None:
+def test_offload_and_tensor_parallel_parameters_are_refused_by_name() -> None:
     with fake_ranks(4):
-        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
-        with pytest.raises(UnsupportedModelError, match="HSDP"):
-            enable(fully_shard(nn.Linear(4, 4), mesh=mesh), "80%")
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        layer = parallelize_module(nn.Linear(4, 4), mesh["tp"], ColwiseParallel())
+        with pytest.raises(UnsupportedModelError, match="tensor parallel"):
+            enable(fully_shard(layer, mesh=mesh["dp"]), "80%")
         policy = CPUOffloadPolicy(pin_memory=False)
         with pytest.raises(UnsupportedModelError, match="offload"):
             enable(fully_shard(nn.Linear(4, 4), offload_policy=policy), "80%")

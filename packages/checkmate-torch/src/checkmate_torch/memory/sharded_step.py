@@ -319,6 +319,7 @@ class Rehearsal:
                 taken_as_real(),
                 RunsKernelsOfTarget(),
                 on_resize(counter.resized),
+                self.comm.without_all_reduce(),
                 counter,
             ):
                 output = self._twin(*args, **kwargs)

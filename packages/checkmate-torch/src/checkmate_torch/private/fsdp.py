@@ -113,8 +113,6 @@ def unknown_sharding(model: nn.Module) -> str:
     """What a sharded model uses that rehearsals don't know; empty if they know all of it."""
     for unit in units_of(model):
         for group in unit.groups:
-            if group._is_hsdp:
-                return "a mesh of two dimensions, with replicas of shards (HSDP)"
             if type(group.offload_policy).__name__ != "OffloadPolicy":
                 return "FSDP's offload (offload_policy)"
             if any(p.is_dtensor for p in group.fsdp_params):
@@ -321,6 +319,17 @@ class Communication:
                 sent(input_tensor)
 
         self.gather, self.scatter = Gather(), Scatter()
+        self._sent = sent
+
+    @contextmanager
+    def without_all_reduce(self) -> Iterator[None]:
+        """Within the block, the gradients of replicas of shards (HSDP) are not added up: nothing is sent."""
+
+        def all_reduce(x: Tensor, *_: object, **__: object) -> None:
+            self._sent(x)
+
+        with patch.object(dist, "all_reduce", all_reduce):
+            yield
 
 
 @contextmanager
