@@ -208,13 +208,18 @@ def shard_alike(model: nn.Module, twin: nn.Module, comm: Communication) -> None:
         for name in _PREFETCHED:
             setattr(mirror.state, name, [states[id(s)] for s in getattr(unit.state, name)])
         for group, other in zip(unit.groups, mirror.groups, strict=True):
-            for name in _SETTINGS:
-                if hasattr(group, name):
-                    setattr(other, name, getattr(group, name))
-            if _on_smaller_mesh(group):  # which can't be made under a fake mode
-                for holder in (other, *other.fsdp_params):
-                    holder.post_forward_mesh_info = group.post_forward_mesh_info
+            _set_alike(group, other)
     _silence(twin, comm)
+
+
+def _set_alike(group: Any, twin: Any) -> None:
+    """Set what users may have set after ``fully_shard``, and what can't be made under a fake mode."""
+    for name in _SETTINGS:
+        if hasattr(group, name):
+            setattr(twin, name, getattr(group, name))
+    if group.post_forward_mesh_info not in (None, group.mesh_info):  # reshard_after_forward is a number
+        for holder in (twin, *twin.fsdp_params):
+            holder.post_forward_mesh_info = group.post_forward_mesh_info
 
 
 def _silence(twin: nn.Module, comm: Communication) -> None:
@@ -234,11 +239,6 @@ def _keep_smaller(parameter: Any, comm: Communication) -> None:
 
 def _reshards(unit: ShardedUnit, group: Any) -> bool | None:
     return None if unit.state._auto_reshard_after_forward else group.post_forward_mesh_info is not None
-
-
-def _on_smaller_mesh(group: Any) -> bool:
-    """Whether a unit is sharded over fewer ranks after its forward pass: ``reshard_after_forward=2``."""
-    return group.post_forward_mesh_info not in (None, group.mesh_info)
 
 
 def _placements(unit: ShardedUnit, twin: nn.Module) -> Callable[[nn.Parameter], Any] | None:
