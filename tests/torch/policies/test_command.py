@@ -68,6 +68,6 @@ def test_a_policy_is_exported_as_code_and_as_json(cli: click.Group, tmp_path: Pa
     result = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert result.exit_code == 0
     assert "our own schedule" in result.stderr
-    assert "MODULES = [" in file.read_text()
+    assert "PLAN = [" in file.read_text()
     result = CliRunner().invoke(cli, [*program, "--budget", "100%", "--as", "torchtitan", "--json"])
     assert json.loads(result.stdout)["text"] == "none"

@@ -76,11 +76,11 @@ def test_the_policy_is_within_the_budget_as_predicted(target: str, budget: str) 
 def test_pasted_code_does_the_same() -> None:
     model, inputs = Net(), network()[1]
     model.load_state_dict(network()[0].state_dict())
-    found = exported("sac", "75%")
+    found = exported("sac", "55%")
     names: dict[str, Any] = {}
     exec(found.text, names)
     names["apply"](model)
-    assert names["SAVED"]
+    assert len({str(saved) for _, saved in names["PLAN"]}) > 1  # layers differ
     assert peak(model, inputs) == pytest.approx(found.judged.peak, rel=0.005)
 
 

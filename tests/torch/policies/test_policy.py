@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 
 import pytest
@@ -40,13 +41,23 @@ class Net(nn.Module):
         return x.square().sum()
 
 
-@given(st.lists(names, min_size=1, max_size=3), st.integers(1, 9), st.lists(st.tuples(names, names, runs)))
-def test_a_policy_is_read_from_its_text(
-    modules: list[str], every: int, saved: list[tuple[str, str, frozenset[int] | None]]
-) -> None:
-    save = tuple(Save(module=module, op=op, which=which) for module, op, which in saved)
-    text = f"{','.join(modules)}/{every}" + (f" save {' | '.join(map(str, save))}" if save else "")
-    assert parsed(text) == Recompute(modules=tuple(modules), every=every, save=save)
+rules = st.builds(
+    Recompute,
+    modules=st.lists(names, min_size=1, max_size=3).map(tuple),
+    every=st.integers(1, 9),
+    save=st.lists(st.builds(Save, module=names, op=names, which=runs)).map(tuple),
+)
+
+
+def text_of(rule: Recompute) -> str:
+    assert isinstance(rule.save, tuple)
+    saved = f" save {' | '.join(map(str, rule.save))}" if rule.save else ""
+    return f"{','.join(rule.modules)}/{rule.every}{saved}"
+
+
+@given(rules, st.lists(rules, max_size=2).map(tuple))
+def test_a_policy_is_read_from_its_text(rule: Recompute, also: tuple[Recompute, ...]) -> None:
+    assert parsed("; ".join(map(text_of, (rule, *also)))) == dataclasses.replace(rule, also=also)
 
 
 def test_the_other_policies_have_texts_too() -> None:
@@ -56,7 +67,9 @@ def test_the_other_policies_have_texts_too() -> None:
     assert parsed("a.* save aten.mm.default").save == (Save(op="aten.mm.default"),)
 
 
-@pytest.mark.parametrize("text", ["", "a/0", "a/x", "budget=2", "budget=x", "a save ::", "a save b-c"])
+@pytest.mark.parametrize(
+    "text", ["", "a/0", "a/x", "budget=2", "budget=x", "a save ::", "a save b-c", "a; plain"]
+)
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(PolicyError):
         parsed(text)
@@ -70,6 +83,7 @@ def test_other_texts_are_refused(text: str) -> None:
         ("blocks.?/2", [0, 2]),
         ("blocks.1,blocks.3", [1, 3]),
         ("blocks.? save aten.mm.default", [0, 1, 2, 3]),
+        ("blocks.0; blocks.1,blocks.3 save aten.tanh.default", [0, 1, 3]),
     ],
 )
 def test_the_modules_of_a_policy_run_again_with_the_same_gradients(text: str, again: list[int]) -> None:

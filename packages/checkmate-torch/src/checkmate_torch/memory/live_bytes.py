@@ -48,6 +48,8 @@ _IN_PLACE = {
     torch.ops.aten.masked_fill.Scalar: 1,
 }
 """Ops that autograd runs in place on real gradients → number of leading arguments that it may overwrite."""
+_DEVICE = torch.ops.prim.device.default
+"""What ``tensor.device`` calls; most calls on fake tensors are of it."""
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -83,6 +85,8 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
         kwargs = kwargs or {}
+        if func is _DEVICE:
+            return func(*args, **kwargs)
         if self._on_meta:
             for x in tensors_in((args, kwargs)):
                 self._add(x, 0)

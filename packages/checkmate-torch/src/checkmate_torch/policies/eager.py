@@ -10,7 +10,7 @@ caches is decided by PyTorch's own code. Each distinct op is priced once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,12 +30,13 @@ from checkmate_torch.memory.plain_step import count_step
 from checkmate_torch.ops.device import counts_as_cuda
 from checkmate_torch.ops.storages import rounded, tensors_in
 from checkmate_torch.planning.options import Options
-from checkmate_torch.policies.policy import EagerPolicy, Place, applied
-from checkmate_torch.private import OpOverload, in_backward, tree_leaves, tree_map
+from checkmate_torch.policies.policy import Call, EagerPolicy, Place, applied
+from checkmate_torch.private import OpOverload, in_backward, storage_id, tree_leaves, tree_map
 
 __all__ = ["EagerStep", "Ran", "run_eagerly"]
 
 _HELD = "held before the step"
+_IS_VIEW = "is view"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class Ran:
         again: whether it runs again for a recomputation.
         run: number of its run in this call of the checkpointed module, from 0; None = outside of one.
         live: bytes that live after it.
+        around: path of the outermost module that runs it.
     """
 
     key: Hashable
@@ -57,6 +59,7 @@ class Ran:
     again: bool
     run: int | None
     live: int
+    around: str = ""
 
     @property
     def op(self) -> str:
@@ -83,12 +86,16 @@ class EagerStep:
             first those that are held before, with the number -1.
         samples: key of an op → its node, with fake tensors.
         states: bytes of the random states that the checkpoints hold on the device.
+        calls: of modules that have parts, in order; none if they were not asked for.
+        overwritten: numbers of the ops whose outputs are written to in place.
     """
 
     ran: Sequence[Ran]
     changes: Sequence[tuple[int, int, int]]
     samples: Mapping[Hashable, Node]
     states: int
+    calls: Sequence[Call] = ()
+    overwritten: Collection[int] = ()
 
     def peak(self, workspaces: Mapping[Hashable, int]) -> tuple[int, int]:
         """The most bytes at once, and the index of the op that runs then."""
@@ -107,7 +114,10 @@ class EagerStep:
         return dict(sorted(((w, s) for w, s in sums.items() if s), key=lambda item: -item[1]))
 
     def priced(self, options: Options) -> DFGraph:
-        """A graph of the distinct ops, in the order of ``samples``, with costs and workspaces."""
+        """A graph of the distinct ops, in the order of ``samples``, with costs and workspaces.
+
+        Views cost nothing, as in a traced graph.
+        """
         tensors: list[GraphTensor] = []
 
         def numbers(values: Sequence[Tensor]) -> tuple[int, ...]:
@@ -125,7 +135,7 @@ class EagerStep:
         graph = DFGraph(ops=tuple(ops), tensors=tuple(tensors), inputs=tuple(inputs), outputs=())
         return price(
             graph,
-            [*self.samples.values()],
+            [None if _IS_VIEW in node.meta else node for node in self.samples.values()],
             options.cost_model,
             workspaces=options.workspaces,
             on_disk=options.cache,
@@ -139,7 +149,12 @@ class EagerStep:
 
 
 def run_eagerly(
-    model: nn.Module, example_inputs: object, policy: EagerPolicy, loss: Loss | None
+    model: nn.Module,
+    example_inputs: object,
+    policy: EagerPolicy,
+    loss: Loss | None,
+    *,
+    notes_calls: bool = False,
 ) -> EagerStep:
     """Run a step under a policy on fake tensors.
 
@@ -148,13 +163,19 @@ def run_eagerly(
         example_inputs: as there.
         policy: what runs again.
         loss: as there.
+        notes_calls: whether the calls of modules are noted.
 
     Raises:
         PolicyError: if the policy does not suit the model.
         UnsupportedModelError: if the model's code can't run on fake tensors, or there is no scalar loss.
     """
     place = Place(mode=RunsKernelsOfTarget)
-    counting: Callable[[Mapping[int, int]], _Recorder] = partial(_Recorder, place)
+
+    def counting(held: Mapping[int, int]) -> _Recorder:
+        recorder = _Recorder(place, held)
+        place.clock = partial(len, recorder.ran) if notes_calls else None
+        return recorder
+
     found = count_step(
         model,
         example_inputs,
@@ -169,7 +190,14 @@ def run_eagerly(
         )
     on_cpu = not any(map(counts_as_cuda, {x.device for x in tensors_in([*model.parameters()])}))
     state = torch.get_rng_state().nbytes if on_cpu else 0  # a tensor of the CPU, whatever the device
-    return EagerStep(ran=found.ran, changes=found.changes, samples=found.samples, states=state * place.calls)
+    return EagerStep(
+        ran=found.ran,
+        changes=found.changes,
+        samples=found.samples,
+        states=state * place.calls,
+        calls=place.noted,
+        overwritten=found.overwritten,
+    )
 
 
 class _Recorder(LiveBytes):  # type: ignore[no-untyped-call]
@@ -180,6 +208,8 @@ class _Recorder(LiveBytes):  # type: ignore[no-untyped-call]
         self.place, self.ran = place, list[Ran]()
         self.changes = [(-1, key, size) for key, size in held.items()]
         self.samples: dict[Hashable, Node] = {}
+        self.overwritten: set[int] = set()
+        self._maker: dict[int, int] = {}
         self._graph = Graph()
 
     def __torch_dispatch__(
@@ -189,19 +219,34 @@ class _Recorder(LiveBytes):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
+        before = len(self.moments)
         result = super().__torch_dispatch__(func, types, args, kwargs)
+        if len(self.moments) == before:  # no op
+            return result
         live, call = self.moments[-1]
         settings = (repr(x) for x in tree_leaves((args, kwargs)) if not isinstance(x, Tensor))
         key = (func, call, *settings)
         again = self.place.again > 0
         backward = in_backward() and not again
-        module = self.place.modules[-1] if self.place.modules else ""
+        modules = self.place.modules or [""]
         run = None if self.place.runs is None else self.place.runs[str(func)]
         if self.place.runs is not None:
             self.place.runs[str(func)] += 1
-        self.ran.append(Ran(key=key, module=module, backward=backward, again=again, run=run, live=live))
+        self.ran.append(
+            Ran(
+                key=key,
+                module=modules[-1],
+                backward=backward,
+                again=again,
+                run=run,
+                live=live,
+                around=modules[0],
+            )
+        )
         if key not in self.samples:
             self.samples[key] = self._sample(func, args, kwargs or {}, result)
+        if func._schema.is_mutable:
+            self.overwritten |= {self._maker[x] for x in _storages(result) if x in self._maker}
         return result
 
     def _sample(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], made: object) -> Node:
@@ -217,11 +262,21 @@ class _Recorder(LiveBytes):  # type: ignore[no-untyped-call]
         node_args, node_kwargs = tree_map(shown, (tuple(args), dict(kwargs)))
         node = self._graph.call_function(func, node_args, node_kwargs)
         node.meta["val"] = tree_map(_like, made)
+        if _storages(made) <= _storages((args, kwargs)) and not func._schema.is_mutable:
+            node.meta[_IS_VIEW] = True
         return node
 
     def changed(self, key: int, size: int) -> None:
         """Note what lives from now on."""
+        if size:
+            self._maker[key] = len(self.ran)
+        else:
+            self._maker.pop(key, None)
         self.changes.append((len(self.ran), key, size))
+
+
+def _storages(values: object) -> set[int]:
+    return {storage_id(x.untyped_storage()) for x in tensors_in(values)}
 
 
 def _like(value: object) -> object:

@@ -2,16 +2,19 @@
 
     min cost(π)  over policies π of a target with  peak(π) ≤ budget
 
-A target is a family of policies. It is searched along lines on which the peak falls and the cost rises: how
-many layers run again, which ops are saved, the most expensive per byte first. Every candidate is judged as
-PyTorch would run it (:mod:`checkmate_torch.policies.eager`), so the prediction is that of the policy.
+A target is a family of policies. Where each part of the model may run again in its own way, tables of their
+effects (:mod:`checkmate_torch.policies.parts`) say which policy is the cheapest
+(:mod:`checkmate_torch.policies.choose`). A family with few policies is a line on which the peak falls, and is
+bisected. What is found is judged as PyTorch would run it (:mod:`checkmate_torch.policies.eager`), so the
+prediction is that of the policy.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Unpack
 
 import torch
@@ -23,8 +26,10 @@ from checkmate_torch.api.trace import TracedModel, options_for
 from checkmate_torch.capture.arguments import Loss, check_loss, check_module
 from checkmate_torch.ops.device import Target, for_target
 from checkmate_torch.planning.options import Options, TracingModelSettings
+from checkmate_torch.policies.choose import Choice, cheapest, least_peak
 from checkmate_torch.policies.eager import EagerStep, run_eagerly
 from checkmate_torch.policies.judge import Judged, beside, judge_step, trace_or_reason
+from checkmate_torch.policies.parts import PartTables
 from checkmate_torch.policies.policy import (
     EagerPolicy,
     LibraryDefault,
@@ -32,7 +37,6 @@ from checkmate_torch.policies.policy import (
     Recompute,
     Save,
     apply,
-    layers_of,
     outermost_layers,
     own_checkpointing,
 )
@@ -48,28 +52,30 @@ from functools import partial
 
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-MODULES = {modules}
-SAVED = {saved}  # op: numbers of its runs in a call of a module
+PLAN = [  # modules that run again, and whose outputs are saved: op, numbers of its runs in a call of a module
+{plan}]
 
 
-def contexts():
+def contexts(saved):
     runs = Counter()
 
     def policy(ctx, op, *args, **kwargs):
         name, run = str(op), runs[ctx.is_recompute, op]
         runs[ctx.is_recompute, op] += 1
-        is_saved = run in SAVED.get(name, ())
+        is_saved = run in saved.get(name, ())
         return CheckpointPolicy.MUST_SAVE if is_saved else CheckpointPolicy.PREFER_RECOMPUTE
 
     return create_selective_checkpoint_contexts(policy)
 
 
 def apply(model):  # a model of transformers needs model.config.use_cache = False besides
-    for name in MODULES:
-        module = model.get_submodule(name)
-        settings = {{"use_reentrant": False}} | ({{"context_fn": contexts}} if SAVED else {{}})
-        module.forward = partial(checkpoint, module.forward, **settings)
+    for names, saved in PLAN:
+        context_fn = {{"context_fn": partial(contexts, saved)}} if saved else {{}}
+        for name in names:
+            module = model.get_submodule(name)
+            module.forward = partial(checkpoint, module.forward, use_reentrant=False, **context_fn)
 """
+_TRIES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -143,7 +149,7 @@ def export(
         model: as in :func:`checkmate_torch.trace`.
         example_inputs: as there.
         budget: bytes, a size, or a share of the plain peak.
-        target: ``"sac"``: a list of modules and a policy function for ``torch.utils.checkpoint``;
+        target: ``"sac"``: modules and policy functions for ``torch.utils.checkpoint``;
             ``"modules"``: a list of modules that run again whole; ``"every-n-layers"``: one number;
             ``"torchtitan"``: the save selectors of its full recomputation.
         loss: as there.
@@ -174,11 +180,12 @@ def export(
     options = options_for(Target.parse(device), **settings) if traced is None else traced.options
     with for_target(Target.parse(device)):
         search = _Search(model, example_inputs, loss, options, beside(traced))
-        plain = search.judged(Recompute())
+        plain = search.judge_plain()
         search.budget = parse_budget(budget, plain.peak)
-        if plain.peak > search.budget:
-            for line in _lines(target, search):
-                search.follow(line)
+        if plain.peak > search.budget and target in {"sac", "modules"}:
+            search.choose_parts(saves=target == "sac")
+        elif plain.peak > search.budget:
+            search.follow(_line(target, search))
         policy, judged = search.best()
     if traced is not None:
         judged = _compared(judged, traced, search.budget, time_limit)
@@ -226,16 +233,25 @@ class _Search:
         self.model, self.example_inputs, self.loss = model, example_inputs, loss
         self.options, self.beside, self.budget = options, beside, 0
         self.found: dict[EagerPolicy, Judged] = {}
+        self.known: dict[Hashable, tuple[float, int]] = {}
 
-    def run(self, policy: EagerPolicy) -> EagerStep:
+    def run(self, policy: EagerPolicy, *, notes_calls: bool = False) -> EagerStep:
         """The step under a policy."""
-        return run_eagerly(self.model, self.example_inputs, policy, self.loss)
+        return run_eagerly(self.model, self.example_inputs, policy, self.loss, notes_calls=notes_calls)
+
+    def judge_plain(self) -> Judged:
+        """Judge the step without recomputation."""
+        self.plain = self.run(Recompute(), notes_calls=True)
+        return self.note(self.plain, Recompute())
+
+    def note(self, step: EagerStep, policy: EagerPolicy) -> Judged:
+        """Judge a policy whose step ran."""
+        self.found[policy] = judge_step(step, policy, self.options, self.beside)
+        return self.found[policy]
 
     def judged(self, policy: EagerPolicy) -> Judged:
         """A policy's peak and cost."""
-        if policy not in self.found:
-            self.found[policy] = judge_step(self.run(policy), policy, self.options, self.beside)
-        return self.found[policy]
+        return self.found.get(policy) or self.note(self.run(policy), policy)
 
     def fits(self, policy: EagerPolicy) -> bool:
         """Whether a policy is within the budget; one that saves what is overwritten later is not."""
@@ -246,100 +262,94 @@ class _Search:
                 return False
             raise
 
-    def follow(self, line: Sequence[EagerPolicy]) -> int:
-        """Judge the first policy of a line that fits, by bisection; returns its position, or the length."""
+    def choose_parts(self, *, saves: bool) -> None:
+        """Judge the cheapest choices of parts that tables predict to fit, which corrects the tables."""
+        tables = PartTables(partial(self.run, notes_calls=True), self.prices, self.plain)
+        if not tables.parts:
+            raise PolicyError("the model has no repeated layers: name modules in a Recompute policy")
+        tables.fill(saves=saves)
+        room, tries = float(self.budget - self.beside), 0
+        while tries < _TRIES and (choice := cheapest(tables, room)) is not None:
+            row = self.found.get(choice.policy)
+            if row is None:
+                self.try_choice(tables, choice)
+                tries += 1
+            elif row.peak <= self.budget:
+                return
+            else:
+                room = min(room - row.peak + self.budget, choice.peak - 1)
+        if not any(row.peak <= self.budget for row in self.found.values()):
+            self.try_choice(tables, least_peak(tables))
+
+    def try_choice(self, tables: PartTables, choice: Choice) -> None:
+        """Judge a choice, and correct the tables; one that saves what is overwritten later is forgotten."""
+        try:
+            step = tables.learn(choice.options)
+        except UnsupportedModelError:
+            tables.forget(choice.options)
+            return
+        self.note(step, choice.policy)
+
+    def prices(self, step: EagerStep) -> Mapping[Hashable, tuple[float, int]]:
+        """Cost and workspace of each op of a step; each distinct op is priced once."""
+        new = replace(step, samples={k: v for k, v in step.samples.items() if k not in self.known})
+        ops = new.priced(self.options).ops if new.samples else ()
+        self.known |= {key: (op.cost, op.workspace) for key, op in zip(new.samples, ops, strict=True)}
+        return self.known
+
+    def follow(self, line: Sequence[EagerPolicy]) -> None:
+        """Judge the first policy of a line that fits, by bisection."""
         low, high = 0, len(line)
         while low < high:
             middle = (low + high) // 2
             low, high = (low, middle) if self.fits(line[middle]) else (middle + 1, high)
-        return low
 
     def best(self) -> tuple[EagerPolicy, Judged]:
         """The cheapest policy within the budget; of equally cheap ones that of the lowest peak."""
         fitting = [item for item in self.found.items() if item[1].peak <= self.budget]
         if not fitting:
-            least = min(judged.peak for judged in self.found.values())
+            least = min(self.found.values(), key=lambda judged: judged.peak)
             raise PolicyError(
                 f"no policy that was tried is within {format_bytes(self.budget)}: the least peak is "
-                f"{format_bytes(least)}. enable() and compile() may need less"
+                f"{format_bytes(least.peak)}, at {least.where}. enable() and compile() may need less"
             )
         return min(fitting, key=lambda item: (item[1].overhead, item[1].peak))
 
 
-def _lines(target: str, search: _Search) -> Iterator[Sequence[EagerPolicy]]:
-    """The lines of policies of a target, on each of which the peak falls."""
+def _line(target: str, search: _Search) -> Sequence[EagerPolicy]:
+    """The policies of a target that has few, so that the peak falls along the line."""
     layers = outermost_layers(search.model)
     if not layers:
         raise PolicyError("the model has no repeated layers: name modules in a Recompute policy")
     if target == "torchtitan":
-        yield from _saving(search, layers, by_module=True)
-        return
+        rules = _rules(search, layers)
+        return [Recompute(modules=layers, save=tuple(rules[:n])) for n in range(len(rules), -1, -1)]
     numbers = range(len(layers), 0, -1)
-    if target == "every-n-layers" and own_checkpointing(search.model):
-        yield [LibraryDefault(every=n) for n in numbers]
-        return
-    yield [Recompute(modules=layers, every=n) for n in numbers]
-    if target == "every-n-layers":
-        return
-    for names in _module_sets(search.model, layers):
-        yield [Recompute(modules=names[:k]) for k in range(1, len(names) + 1)]
-    if target == "sac":
-        yield from _saving(search, layers, by_module=False)
+    if own_checkpointing(search.model).endswith("_enable"):
+        return [LibraryDefault(every=n) for n in numbers]
+    return [Recompute(modules=layers, every=n) for n in numbers]
 
 
-def _module_sets(model: nn.Module, layers: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Layers; with what is beside them; each kind of part that has parts itself; all parts of the layers."""
-    known = {name: module for name, module in model.named_modules() if name}
-    above = {name for name in known if any(layer.startswith(f"{name}.") for layer in layers)}
-    whole = tuple(n for n in known if n not in above and (n.rpartition(".")[0] in {"", *above}))
-    depth = layers[0].count(".") + 1
-    groups = layers_of(model)
-    parts = [names for names in groups if names[0].count(".") == depth and [*known[names[0]].children()]]
-    together = tuple(n for n in known if n.count(".") == depth and n.rpartition(".")[0] in layers)
-    return list(dict.fromkeys(filter(None, (layers, whole, *parts, together))))
-
-
-def _saving(search: _Search, layers: tuple[str, ...], *, by_module: bool) -> Iterator[Sequence[EagerPolicy]]:
-    """All layers recomputed, saving fewer and fewer outputs; then the same for the first layers only."""
-    rules = _rules(search, layers, by_module=by_module)
-    line = [Recompute(modules=layers, save=tuple(rules[:n])) for n in range(len(rules), -1, -1)]
-    yield line
-    kept = search.follow(line)  # judged already
-    if by_module or kept >= len(line):
-        return
-    save = line[kept].save
-    for n in {0, len(rules) - kept, (len(rules) - kept) // 2}:
-        save = tuple(rules[:n])
-        yield [Recompute(modules=layers[:k], save=save) for k in range(1, len(layers) + 1)]
-
-
-def _rules(search: _Search, layers: tuple[str, ...], *, by_module: bool) -> list[Save]:
-    """Outputs that a policy may save, as rules; those whose recomputation costs most per byte come first.
-
-    Layers are alike, so a rule is about the run of an op in each of them, or about the module that runs it.
-    """
+def _rules(search: _Search, layers: tuple[str, ...]) -> list[Save]:
+    """Outputs that all layers may save, by the module that runs an op; the most expensive per byte first."""
     step = search.run(Recompute(modules=layers))
-    costs = {k: op.cost for k, op in zip(step.samples, step.priced(search.options).ops, strict=True)}
+    prices = search.prices(step)
     made: dict[int, int] = {}
     for before, _, size in step.changes:
         made[before] = made.get(before, 0) + size
-    worth: dict[tuple[str, str, int | None], float] = {}
-    weight: dict[tuple[str, str, int | None], int] = {}
+    worth: dict[tuple[str, str], float] = {}
+    weight: dict[tuple[str, str], int] = {}
     for k, ran in enumerate(step.ran):
         if ran.run is None:
             continue
-        where = re.sub(r"\b\d+\b", "*", ran.module) if by_module else "*"
-        rule = (ran.op, where, None if by_module else ran.run)
+        rule = (ran.op, re.sub(r"\b\d+\b", "*", ran.module))
         if ran.again:
-            worth[rule] = worth.get(rule, 0.0) + costs[ran.key]
+            worth[rule] = worth.get(rule, 0.0) + prices[ran.key][0]
         else:
             weight[rule] = weight.get(rule, 0) + made.get(k, 0)
     useful = [rule for rule in worth if worth[rule] > 0 and weight.get(rule, 0) > 0]
     useful.sort(key=lambda rule: -worth[rule] / weight[rule])
-    return [
-        Save(op=op, module=module, which=None if run is None else frozenset({run}))
-        for op, module, run in useful
-    ]
+    return [Save(op=op, module=module) for op, module in useful]
 
 
 def _compared(judged: Judged, traced: TracedModel, budget: int, time_limit: float) -> Judged:
@@ -363,23 +373,19 @@ def _compared(judged: Judged, traced: TracedModel, budget: int, time_limit: floa
 def _text(target: str, policy: EagerPolicy, model: nn.Module) -> str:
     """What to paste for a policy."""
     if isinstance(policy, LibraryDefault):
-        return f"model.{own_checkpointing(model)}_enable(every_n_layers={policy.every})"
+        return f"model.{own_checkpointing(model)}(every_n_layers={policy.every})"
     save = policy.save if isinstance(policy.save, tuple) else ()
     if target == "torchtitan" and not policy.modules:
         return "none"
     if target == "torchtitan":
         return " | ".join(f"{rule.module} :: {rule.op}" for rule in save)
-    modules = list(policy.modules[:: policy.every])
+    return _CODE.format(plan="".join(map(_listed, policy.rules if policy.modules else ())))
+
+
+def _listed(rule: Recompute) -> str:
+    """One rule as a line of the pasted plan: the modules, and the runs of each op."""
     saved: dict[str, set[int]] = {}
-    for rule in save:
-        saved.setdefault(rule.op, set()).update(rule.which or ())
-    return _CODE.format(modules=_listed(modules), saved=_listed_ops(saved))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return "[\n" + "".join(f"    {name!r},\n" for name in names) + "]" if names else "[]"
-
-
-def _listed_ops(saved: Mapping[str, set[int]]) -> str:
-    rows = (f"    {op!r}: {{{', '.join(map(str, sorted(runs)))}}},\n" for op, runs in saved.items())
-    return "{\n" + "".join(rows) + "}" if saved else "{}"
+    for save in rule.save if isinstance(rule.save, tuple) else ():
+        saved.setdefault(save.op, set()).update(save.which or ())
+    names = list(rule.modules[:: rule.every])
+    return f"    ({names!r}, { ({op: sorted(runs) for op, runs in saved.items()})!r}),\n"

@@ -1,7 +1,7 @@
 """Policies: which modules run again in the backward pass, and which of their ops keep their outputs.
 
     Recompute      torch.utils.checkpoint around modules, by name, every n-th, or with ops that are saved
-    LibraryDefault the model's own gradient checkpointing, as models of transformers have it
+    LibraryDefault the model's own gradient checkpointing, as transformers, diffusers and timm have it
     MemoryBudget   activation_memory_budget of torch.compile
     a schedule     of the traced graph
 
@@ -14,18 +14,21 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial, update_wrapper
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from checkmate import CheckmateError
+from checkmate_torch.ops.storages import tensors_in
 
 __all__ = [
+    "Call",
     "EagerPolicy",
     "LibraryDefault",
     "MemoryBudget",
@@ -81,15 +84,23 @@ class Recompute:
         every: of these modules in the order of their paths, the first and every n-th after it.
         save: ops whose outputs are saved, or a policy function of
             ``create_selective_checkpoint_contexts``; none = the module runs again whole.
+        also: policies of other modules, or of parts of these, in force at the same time.
     """
 
     modules: tuple[str, ...] = ()
     every: int = 1
     save: tuple[Save, ...] | SavePolicy = ()
+    also: tuple[Recompute, ...] = ()
 
     def __str__(self) -> str:
-        if not self.modules:
-            return "plain"
+        return "; ".join(map(Recompute._of_modules, self.rules)) if self.modules else "plain"
+
+    @property
+    def rules(self) -> tuple[Recompute, ...]:
+        """This policy without ``also``, and those."""
+        return (replace(self, also=()), *self.also)
+
+    def _of_modules(self) -> str:
         nth = f", every {self.every}" if self.every > 1 else ""
         saved = " | ".join(map(str, self.save)) if isinstance(self.save, tuple) else "a policy function"
         names = ", ".join(self.modules) if len(self.modules) < _NAMED else f"{len(self.modules)} modules"
@@ -98,12 +109,13 @@ class Recompute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryDefault:
-    """The model's own ``gradient_checkpointing_enable()``, or ``activation_checkpointing_enable()``.
+    """The model's own checkpointing, as its library turns it on.
 
-    Models of transformers have one of them.
+    Models of transformers have ``gradient_checkpointing_enable()`` or ``activation_checkpointing_enable()``,
+    those of diffusers ``enable_gradient_checkpointing()``, those of timm ``set_grad_checkpointing()``.
 
     Attributes:
-        every: ``every_n_layers``; transformers has it from 5.17 on.
+        every: ``every_n_layers``; only transformers has it, from 5.17 on.
     """
 
     every: int = 1
@@ -128,6 +140,11 @@ class MemoryBudget:
 
 EagerPolicy = Recompute | LibraryDefault
 _NAMED = 4
+_TIMM = "set_grad_checkpointing"
+_OWN = (
+    *("activation_checkpointing_enable", "gradient_checkpointing_enable"),  # transformers; the second is old
+    *("enable_gradient_checkpointing", _TIMM),  # diffusers, timm
+)
 
 
 def parsed(text: str) -> Recompute | LibraryDefault | MemoryBudget:
@@ -139,6 +156,7 @@ def parsed(text: str) -> Recompute | LibraryDefault | MemoryBudget:
     ``blocks.*``, ``a.*,b.*``, ``blocks.*/2``     these modules, of ``blocks.*`` every second one
     ``blocks.* save aten.mm.default | …``         with ops that are saved; ``attn :: aten.mm.default`` only
                                                   in modules of this path (torchtitan's save selectors)
+    ``blocks.0; blocks.1 save aten.mm.default``   several of these at the same time
     ``budget=0.5``                                ``activation_memory_budget``
     ============================================  ======================================================
 
@@ -148,6 +166,12 @@ def parsed(text: str) -> Recompute | LibraryDefault | MemoryBudget:
     >>> str(parsed("blocks.*/2 save *.mlp :: aten.addmm.default"))
     'checkpoint blocks.*, every 2, saved: *.mlp :: aten.addmm.default'
     """
+    if ";" in text:
+        each = [parsed(part) for part in text.split(";")]
+        first, *also = (part for part in each if isinstance(part, Recompute) and part.modules)
+        if len(also) < len(each) - 1:
+            raise PolicyError(f"policy {text!r}: each part between ; must name modules")
+        return replace(first, also=tuple(also))
     names, _, selectors = text.partition(" save ")
     names, _, nth = names.strip().partition("/")
     try:
@@ -179,6 +203,19 @@ def _selector(text: str) -> Save:
 
 
 @dataclass(slots=True, eq=False)
+class Call:
+    """One call of a module: numbers of ops that ran before its beginning, its end, and its backward pass.
+
+    ``back`` is None if no gradient reaches the module.
+    """
+
+    path: str
+    begin: int
+    end: int = 0
+    back: int | None = None
+
+
+@dataclass(slots=True, eq=False)
 class Place:
     """Where a step under a policy is.
 
@@ -189,6 +226,8 @@ class Place:
         runs: how often each op has run in this call of the module that is checkpointed; None = outside.
         mode: makes what recomputations run in: PyTorch runs a backward pass, and what it recomputes, outside
             of modes that change functions.
+        clock: the number of ops that ran; None = calls of modules are not noted.
+        noted: the calls of modules that have parts, in order, recomputations left out.
     """
 
     modules: list[str] = field(default_factory=list)
@@ -196,6 +235,34 @@ class Place:
     calls: int = 0
     runs: Counter[str] | None = None
     mode: Callable[[], AbstractContextManager[object]] = nullcontext
+    clock: Callable[[], int] | None = None
+    noted: list[Call] = field(default_factory=list)
+
+    @contextmanager
+    def within(self, name: str, has_parts: bool) -> Iterator[Callable[[object], None]]:
+        """Inside the block a module runs; what is returned takes the module's output."""
+        self.modules.append(name)
+        clock = self.clock if has_parts and not self.again else None
+        call = None if clock is None else Call(name, clock())
+        if call is not None:
+            self.noted.append(call)
+
+        def starts_backward(_gradient: object) -> None:
+            if call is not None and clock is not None and call.back is None:
+                call.back = clock()
+
+        def ends(output: object) -> None:
+            if call is None or clock is None:
+                return
+            call.end = clock()
+            for x in tensors_in(output):
+                if x.requires_grad:
+                    x.register_hook(starts_backward)  # type: ignore[no-untyped-call]
+
+        try:
+            yield ends
+        finally:
+            self.modules.pop()
 
     @contextmanager
     def inside(self, again: int) -> Iterator[None]:
@@ -243,20 +310,22 @@ def applied(policy: EagerPolicy, model: nn.Module, place: Place | None = None) -
 
 
 def _checkpoint_modules(policy: Recompute, model: nn.Module, place: Place | None, undo: ExitStack) -> None:
-    chosen, known = _chosen(policy, model), dict(model.named_modules())
-    if not chosen:
+    chosen, known = [(r, _chosen(r, model)) for r in policy.rules], dict(model.named_modules())
+    if not policy.modules:
         return
     where = place or Place()
-    if place is None and isinstance(policy.save, tuple) and any(s.module != "*" for s in policy.save):
+    saves = [s for r in policy.rules if isinstance(r.save, tuple) for s in r.save]
+    if place is None and any(s.module != "*" for s in saves):
         _note_modules(model, where, undo)
     for module in known.values():
         config: Any = getattr(module, "config", None)
         if getattr(config, "use_cache", False):
             config.use_cache = False  # a cache of keys would be extended again
             undo.callback(setattr, config, "use_cache", True)
-    for name in chosen:
-        again = partial(_contexts, policy.save, where)
-        undo.callback(_replace(known[name], partial(_checkpointed, known[name].forward, again)))
+    for rule, names in chosen:
+        for name in names:
+            again = partial(_contexts, rule.save, where)
+            undo.callback(_replace(known[name], partial(_checkpointed, known[name].forward, again)))
 
 
 def _chosen(policy: Recompute, model: nn.Module) -> list[str]:
@@ -274,20 +343,38 @@ def _enable_library(policy: LibraryDefault, model: Any, place: Place | None, und
     name = own_checkpointing(model)
     if not name:
         raise PolicyError(f"{type(model).__name__} has no gradient checkpointing of its own")
-    kwargs = {"use_reentrant": False, "context_fn": partial(_contexts, (), place or Place())}
-    settings: dict[str, Any] = {"every_n_layers": policy.every} if policy.every > 1 else {}
-    undo.callback(getattr(model, f"{name}_disable"))
+    kwargs: dict[str, Any] = {}
+    if name.endswith("_enable"):  # of transformers
+        again = {"use_reentrant": False, "context_fn": partial(_contexts, (), place or Place())}
+        kwargs[f"{name.removesuffix('_enable')}_kwargs"] = again
+    elif place is not None:  # timm and diffusers call PyTorch's function, and pass on no settings
+        noted = patch.object(torch.utils.checkpoint, "checkpoint", partial(_noting, checkpoint, place))
+        undo.enter_context(noted)
+    if policy.every > 1:
+        kwargs["every_n_layers"] = policy.every
+    undo.callback(partial(model.set_grad_checkpointing, False) if name == _TIMM else _disabling(model, name))
     try:
-        getattr(model, f"{name}_enable")(**{f"{name}_kwargs": kwargs}, **settings)
+        getattr(model, name)(**kwargs)
     except (TypeError, ValueError) as error:
-        raise PolicyError(f"{type(model).__name__}.{name}_enable(): {error}") from error
+        raise PolicyError(f"{type(model).__name__}.{name}(): {error}") from error
+
+
+def _disabling(model: Any, name: str) -> Callable[[], object]:
+    return getattr(model, name.replace("enable", "disable"))  # type: ignore[no-any-return]
+
+
+def _noting(function: Callable[..., object], place: Place, *args: Any, **kwargs: Any) -> object:
+    """PyTorch's checkpoint, which keeps a place up to date."""
+    again = {"context_fn": partial(_contexts, (), place)} if kwargs.get("use_reentrant") is False else {}
+    return function(*args, **again | kwargs)
 
 
 def _note_modules(model: nn.Module, place: Place, undo: ExitStack) -> None:
     """Keep a place up to date while the parts of a model run."""
     for name, module in model.named_modules():
         if name:
-            undo.callback(_replace(module, partial(_noted, module.forward, name, place)))
+            has_parts = next(module.children(), None) is not None
+            undo.callback(_replace(module, partial(_noted, module.forward, name, has_parts, place)))
 
 
 def _replace(module: nn.Module, forward: partial[object]) -> Callable[[], None]:
@@ -305,13 +392,12 @@ def _replace(module: nn.Module, forward: partial[object]) -> Callable[[], None]:
 
 
 def _noted(
-    forward: Callable[..., object], name: str, place: Place, *args: object, **kwargs: object
+    forward: Callable[..., object], name: str, has_parts: bool, place: Place, *args: object, **kwargs: object
 ) -> object:
-    place.modules.append(name)
-    try:
-        return forward(*args, **kwargs)
-    finally:
-        place.modules.pop()
+    with place.within(name, has_parts) as ends:
+        output = forward(*args, **kwargs)
+        ends(output)
+        return output
 
 
 def _checkpointed(forward: Callable[..., object], contexts: _Contexts, *args: Any, **kwargs: Any) -> object:
@@ -380,13 +466,10 @@ def outermost_layers(model: nn.Module) -> tuple[str, ...]:
 
 
 def own_checkpointing(model: nn.Module) -> str:
-    """How the methods of the checkpointing begin that the library of a model has for it; "" = it has none."""
-    names = (
-        "activation_checkpointing",
-        "gradient_checkpointing",
-    )  # of transformers, the second is deprecated
+    """The method that turns on the checkpointing that the library of a model has for it; "" = it has none."""
     supported = getattr(model, "supports_gradient_checkpointing", True)
-    return next((name for name in names if supported and hasattr(model, f"{name}_enable")), "")
+    supported = supported and getattr(model, "_supports_gradient_checkpointing", True)
+    return next((name for name in _OWN if supported and hasattr(model, name)), "")
 
 
 def usual_policies(model: nn.Module) -> list[EagerPolicy]:
