@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -42,7 +43,10 @@ def markdown(results: Results) -> str:
         head: tuple[str, ...] = ("model", "policy", "peak MiB", "measured", "off", "FLOPs equal", "extra")
         parts += [_judged_summary(judged), table(head, [_judged_line(*row) for row in judged])]
     if exported:
-        head = ("model", "budget", "for", "peak MiB", "measured", "of budget", "extra", "our own", "proved")
+        head = (
+            *("model", "budget", "for", "peak MiB", "measured", "of budget"),
+            *("extra", "usual", "our own", "proved"),
+        )
         parts += [_exported_summary(exported), table(head, [_exported_line(*row) for row in exported])]
     parts.append("\n".join(failures))
     return "\n\n".join(filter(None, parts))
@@ -77,19 +81,31 @@ def _judged_line(network: str, row: Mapping[str, Any]) -> list[str]:
 
 
 def _exported_summary(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    found = [row for _, row in rows if "failed" not in row]
-    within = sum(row["measured"] <= row["bytes"] for row in found)
-    close = sum(abs(row["peak"] / row["measured"] - 1) <= 0.03 for row in found)
-    return (
-        f"Of {len(rows)} questions, {len(found)} have a policy; executed, {within} of them are within the "
-        f"budget, and {close} within 3 % of the prediction."
-    )
+    said = []
+    for target in dict.fromkeys(row["target"] for _, row in rows):
+        asked = [row for _, row in rows if row["target"] == target]
+        found = [row for row in asked if "failed" not in row]
+        within = sum(row["measured"] <= row["bytes"] for row in found)
+        close = sum(abs(row["peak"] / row["measured"] - 1) <= 0.03 for row in found)
+        cheap = sum(_is_cheap(row, "usual_at_peak") for row in found)
+        cheaper = sum(_is_cheap(row, "usual") for row in found)
+        said.append(
+            f"`{target}`: of {len(asked)} questions, {len(found)} have a policy; executed, {within} of them"
+            f" are within the budget, and {close} within 3 % of the prediction; {cheap} are no more expensive"
+            " than what is usual at the same peak or a lower one, and"
+            f" {cheaper} than what is usual in the budget."
+        )
+    return "\n\n".join(said)
+
+
+def _is_cheap(row: Mapping[str, Any], beside: str) -> bool:
+    return row[beside] is None or row["overhead"] <= row[beside] + 1e-9
 
 
 def _exported_line(network: str, row: Mapping[str, Any]) -> list[str]:
     if "failed" in row:
-        return [network, row["budget"], row["target"], "none", "", "", "", "", ""]
-    own = row["own_overhead"]
+        least = re.search(r"the least peak is ([\d.]+ \w+)", row["failed"])
+        return [network, row["budget"], row["target"], f"none: {least[1]}" if least else "none", *[""] * 6]
     return [
         network,
         row["budget"],
@@ -97,8 +113,9 @@ def _exported_line(network: str, row: Mapping[str, Any]) -> list[str]:
         *_sizes(row),
         f"{row['measured'] / row['bytes']:.1%}",
         f"{row['overhead']:+.1%}",
-        "" if own is None else f"{own:+.1%}",
-        f"{row['bound']:+.1%}",
+        "none" if row["usual"] is None else f"{row['usual']:+.1%}",
+        "" if row["own_overhead"] is None else f"{row['own_overhead']:+.1%}",
+        "" if row["own_overhead"] is None else f"{row['bound']:+.1%}",
     ]
 
 

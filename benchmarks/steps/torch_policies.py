@@ -21,6 +21,7 @@ import checkmate_torch
 from checkmate_torch import LibraryDefault, PolicyError, Recompute, Save
 from checkmate_torch.costs.flops import LIKE_ON_GPU
 from checkmate_torch.costs.meter import memory_meter
+from checkmate_torch.policies.judge import Judged
 from checkmate_torch.policies.policy import (
     EagerPolicy,
     applied,
@@ -29,7 +30,7 @@ from checkmate_torch.policies.policy import (
     usual_policies,
 )
 from steps.process import Row, answer
-from zoo.torch_world import ARCHITECTURES
+from zoo.torch_world import ARCHITECTURES, LARGER
 
 _PRODUCTS = tuple(Save(op=f"aten.{name}") for name in ("mm.*", "addmm.*", "bmm.*", "convolution.*"))
 _SETTINGS: dict[str, Any] = {"cost_model": "flops", "workspaces": True, "cache": False, "progress": False}
@@ -44,9 +45,11 @@ def measure(task: Row) -> Row:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     torch.manual_seed(0)
-    module, inputs, loss = ARCHITECTURES[task["network"]].make()
+    is_judged = task["part"] == "judge"
+    made = ARCHITECTURES[task["network"]]
+    module, inputs, loss = (made if is_judged else LARGER.get(task["network"], made)).make()
     step = _Step(module.train(), dict(inputs), loss)
-    rows = _judged(step) if task["part"] == "judge" else _exported(step, task["budgets"])
+    rows = _judged(step) if is_judged else _exported(step, task["budgets"])
     return {"rows": list(rows)}
 
 
@@ -114,11 +117,13 @@ def _policies(model: nn.Module) -> dict[str, EagerPolicy]:
 
 
 def _exported(step: _Step, budgets: list[str]) -> Iterator[Row]:
+    usual = _usual(step)
     for budget in budgets:
         for target in ("sac", "every-n-layers"):
+            limit = 1.0 if target == "sac" else 0.0  # of our own schedule, once for each budget
             try:
                 found = checkmate_torch.export(
-                    step.model, step.inputs, budget, target, loss=step.loss, time_limit=1.0, **_SETTINGS
+                    step.model, step.inputs, budget, target, loss=step.loss, time_limit=limit, **_SETTINGS
                 )
             except PolicyError as error:
                 yield {"budget": budget, "target": target, "failed": str(error)}
@@ -136,7 +141,20 @@ def _exported(step: _Step, budgets: list[str]) -> Iterator[Row]:
                 "overhead": row.overhead,
                 "own_overhead": row.best_overhead,
                 "bound": row.bound,
+                "usual": min((r.overhead for r in usual if r.peak <= found.budget), default=None),
+                "usual_at_peak": min((r.overhead for r in usual if r.peak <= row.peak), default=None),
             }
+
+
+def _usual(step: _Step) -> tuple[Judged, ...]:
+    """The library's own checkpointing, and every n-th layer, for all n; plain training first."""
+    layers = outermost_layers(step.model)
+    policies = [*usual_policies(step.model)]
+    policies += [Recompute(modules=layers, every=n) for n in range(1, len(layers) + 1)]
+    judged = checkmate_torch.judge(
+        step.model, step.inputs, policies, loss=step.loss, time_limit=0, **_SETTINGS
+    )
+    return judged.rows
 
 
 def _raw(formula: Callable[..., int]) -> Callable[..., int]:

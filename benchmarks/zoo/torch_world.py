@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-__all__ = ["ARCHITECTURES", "Architecture", "Trained"]
+__all__ = ["ARCHITECTURES", "LARGER", "Architecture", "Trained"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,12 @@ def _timm(name: str, batch: int = 8, size: int = 64, **settings: Any) -> Archite
 
 
 def _diffusers(
-    name: str, inputs: Callable[[], Mapping[str, Any]], channels: int, size: int, **config: Any
+    name: str,
+    inputs: Callable[[], Mapping[str, Any]],
+    channels: int,
+    size: int,
+    batch: int = 4,
+    **config: Any,
 ) -> Architecture:
     """A denoiser or autoencoder of diffusers."""
 
@@ -146,7 +151,7 @@ def _diffusers(
         import diffusers
 
         module = getattr(diffusers, name)(**config)
-        wanted = torch.randn(4, channels, size, size)
+        wanted = torch.randn(batch, channels, size, size)
         return module, inputs(), lambda output: mse_loss(output.sample, wanted)
 
     return Architecture(
@@ -168,12 +173,42 @@ def _geometric(name: str, **settings: Any) -> Architecture:
     return Architecture(library="torch-geometric", make=make)
 
 
-def _noisy(channels: int, size: int, **more: Callable[[], Tensor]) -> Callable[[], Mapping[str, Any]]:
+def _noisy(
+    channels: int, size: int, batch: int = 4, **more: Callable[[], Tensor]
+) -> Callable[[], Mapping[str, Any]]:
     def inputs() -> Mapping[str, Any]:
-        sample = {"sample": torch.randn(4, channels, size, size), "timestep": torch.arange(4)}
+        sample = {"sample": torch.randn(batch, channels, size, size), "timestep": torch.arange(batch)}
         return sample | {name: made() for name, made in more.items()}
 
     return inputs
+
+
+def _swin(batch: int) -> Architecture:
+    return _timm(
+        "swin_tiny_patch4_window7_224",
+        batch=batch,
+        size=56,
+        img_size=56,
+        embed_dim=48,
+        depths=(1, 1, 2, 1),
+        num_heads=(2, 4, 8, 8),
+    )
+
+
+def _unet(batch: int) -> Architecture:
+    return _diffusers(
+        "UNet2DModel",
+        _noisy(3, 32, batch),
+        3,
+        32,
+        batch,
+        sample_size=32,
+        block_out_channels=(32, 64),
+        layers_per_block=1,
+        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+        norm_num_groups=8,
+    )
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
@@ -304,28 +339,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "MobileNet v3": _timm("mobilenetv3_small_050", batch=32),
     "ConvNeXt": _timm("convnext_atto", batch=16),
     "ViT": _timm("vit_tiny_patch16_224", batch=32, size=64, img_size=64, patch_size=8, embed_dim=96, depth=4),
-    "Swin": _timm(
-        "swin_tiny_patch4_window7_224",
-        batch=16,
-        size=56,
-        img_size=56,
-        embed_dim=48,
-        depths=(1, 1, 2, 1),
-        num_heads=(2, 4, 8, 8),
-    ),
+    "Swin": _swin(batch=16),
     "ResMLP": _timm("resmlp_12_224", batch=16, size=128, img_size=128),
-    "UNet2D": _diffusers(
-        "UNet2DModel",
-        _noisy(3, 32),
-        3,
-        32,
-        sample_size=32,
-        block_out_channels=(32, 64),
-        layers_per_block=1,
-        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
-        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
-        norm_num_groups=8,
-    ),
+    "UNet2D": _unet(batch=4),
     "UNet2D, conditional": _diffusers(
         "UNet2DConditionModel",
         _noisy(4, 32, encoder_hidden_states=lambda: torch.randn(4, 16, 32)),
@@ -374,3 +390,6 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "GIN": _geometric("GIN"),
 }
 """By name, in the order of the table."""
+
+LARGER: Mapping[str, Architecture] = {"Swin": _swin(batch=96), "UNet2D": _unet(batch=24)}
+"""With so many examples that parameters and their gradients take less than a third of the plain peak."""
