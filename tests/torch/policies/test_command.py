@@ -11,6 +11,8 @@ import torch
 from click.testing import CliRunner
 from torch import Tensor, nn
 
+import checkmate
+import checkmate.torch
 from checkmate_torch.policies.command import register
 
 
@@ -59,6 +61,29 @@ def test_without_a_policy_the_layers_are_checkpointed(cli: click.Group, tmp_path
     assert "checkpoint 4 modules: " in text
     assert "is possible" in text
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_schedule_of_a_file_is_judged_on_its_graph(cli: click.Group, tmp_path: Path) -> None:
+    traced = checkmate.torch.trace(*factory(256), cost_model="flops")
+    solution = checkmate.solve(traced.graph, "70%", fixed_order=True, time_limit=0.2)
+    checkmate.write_schedule(tmp_path / "schedule.json", solution.schedule, traced.graph)
+    words = ["--cost-model", "flops", "--policy", str(tmp_path / "schedule.json"), "--json"]
+    row = json.loads(run(cli, *words))["policies"][1]
+    assert row["policy"] == "schedule schedule.json"
+    assert (row["peak"], row["overhead"]) == (solution.peak, solution.overhead)
+    assert row["best_overhead"] <= row["overhead"]
+
+
+@pytest.mark.parametrize(("batch", "message"), [(128, "of another graph.*the same model"), (None, "No such")])
+def test_a_file_that_has_no_such_schedule_is_refused(
+    cli: click.Group, tmp_path: Path, batch: int | None, message: str
+) -> None:
+    if batch is not None:
+        graph = checkmate.torch.trace(*factory(batch), cost_model="flops").graph
+        schedule = checkmate.solve(graph, "100%", solver="keep-all").schedule
+        checkmate.write_schedule(tmp_path / "schedule.json", schedule, graph)
+    with pytest.raises(checkmate.torch.PolicyError, match=message):
+        run(cli, "--cost-model", "flops", "--policy", str(tmp_path / "schedule.json"))
 
 
 def test_a_policy_is_exported_as_code_and_as_json(cli: click.Group, tmp_path: Path) -> None:

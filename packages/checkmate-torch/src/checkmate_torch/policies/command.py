@@ -36,7 +36,10 @@ def register(cli: click.Group) -> None:
     )
     @_of_model
     @click.option(
-        "--policy", "policies", multiple=True, help="As blocks.*, library/2, budget=0.5; several: repeat it."
+        "--policy",
+        "policies",
+        multiple=True,
+        help="As blocks.*, library/2, budget=0.5, schedule.json; several: repeat it.",
     )
     @click.option("--time-limit", type=click.FloatRange(min=0), default=2.0, show_default=True)
     @click.option("--output", type=output, help="Draw policies and best schedules as a picture.")

@@ -14,12 +14,14 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Unpack
 
 import torch
 from torch import nn
 
 from checkmate import (
+    FormatError,
     Frontier,
     InvalidScheduleError,
     Problem,
@@ -28,6 +30,7 @@ from checkmate import (
     Timeline,
     UnsupportedModelError,
     floor,
+    read_schedule,
     simulate,
     sweep,
 )
@@ -43,9 +46,9 @@ from checkmate_torch.private import partition_within
 
 __all__ = ["Judged", "Judgement", "Policy", "beside", "judge", "judge_step", "trace_or_reason"]
 
-Policy = str | Recompute | LibraryDefault | MemoryBudget | Schedule | Solution
+Policy = str | Recompute | LibraryDefault | MemoryBudget | Schedule | Solution | Path
 """What :func:`judge` takes: a policy, its text as in :func:`~checkmate_torch.policies.policy.parsed`, or a
-schedule of the traced graph."""
+schedule of the traced graph, or the path of a file that has one; as text, it ends in .json or .msgpack."""
 
 _GRID = 6
 _HALVINGS = 4
@@ -185,8 +188,8 @@ def judge(
     Args:
         model: as in :func:`checkmate_torch.trace`.
         example_inputs: as there.
-        policy: one or several policies; plain training is judged too, first. A schedule is one of the graph
-            of :func:`checkmate_torch.trace` with the same arguments.
+        policy: one or several policies; plain training is judged too, first. A schedule, or a file that has
+            one, is of the graph of :func:`checkmate_torch.trace` with the same arguments.
         loss: as there.
         device: as there.
         time_limit: seconds for each solve of the best schedules: six, and up to five for each policy. 0 =
@@ -208,7 +211,7 @@ def judge(
     check_module(model)
     check_loss(loss)
     given = [policy] if isinstance(policy, str) or not isinstance(policy, Sequence) else policy
-    policies = [parsed(each) if isinstance(each, str) else each for each in given]
+    policies = [_parsed(each) if isinstance(each, str) else each for each in given]
     traced, remark = trace_or_reason(model, example_inputs, loss, device, settings)
     options = options_for(Target.parse(device), **settings) if traced is None else traced.options
     rows, known = [], list[Solution]()
@@ -231,6 +234,11 @@ def judge(
     if frontier is not None:
         rows = [_with_best(row, frontier) for row in rows]
     return Judgement(rows=tuple(rows), frontier=frontier, remark=remark)
+
+
+def _parsed(text: str) -> Recompute | LibraryDefault | MemoryBudget | Path:
+    """A policy from text; the name of a file of Checkmate is the schedule in it."""
+    return Path(text) if text.endswith((".json", ".msgpack")) else parsed(text)
 
 
 def _judge_eager(
@@ -278,10 +286,12 @@ def beside(traced: TracedModel | None) -> int:
     return 0 if traced is None else sum(traced.account.fixed.get(kind, 0) for kind in _BESIDES)
 
 
-def _on_graph(traced: TracedModel, policy: MemoryBudget | Schedule | Solution) -> tuple[str, Timeline]:
+def _on_graph(traced: TracedModel, policy: MemoryBudget | Schedule | Solution | Path) -> tuple[str, Timeline]:
     """A policy in words, and its schedule of the traced graph, replayed."""
     if isinstance(policy, MemoryBudget):
         return str(policy), _partitioned(traced, policy)
+    if isinstance(policy, Path):
+        return f"schedule {policy.name}", _read(traced, policy)
     schedule = policy.schedule if isinstance(policy, Solution) else policy
     if schedule is None:
         raise PolicyError("the solution has no schedule")
@@ -289,6 +299,21 @@ def _on_graph(traced: TracedModel, policy: MemoryBudget | Schedule | Solution) -
         return "a schedule", simulate(traced.graph, schedule)
     except InvalidScheduleError as error:
         raise PolicyError(f"the schedule is not one of the traced graph: {error}") from error
+
+
+def _read(traced: TracedModel, file: Path) -> Timeline:
+    """The schedule in a file, replayed."""
+    try:
+        return simulate(traced.graph, read_schedule(file, traced.graph))
+    except OSError as error:
+        raise PolicyError(f"{file}: {error.strerror}") from error
+    except FormatError as error:
+        raise PolicyError(
+            f"{error}. A schedule is judged on the graph of the same model, batch, loss and cost model: "
+            "TracedModel.save and 'checkmate trace' write it"
+        ) from error
+    except InvalidScheduleError as error:
+        raise PolicyError(f"{file}: the schedule is not valid: {error}") from error
 
 
 def _judge_graph(traced: TracedModel, name: str, timeline: Timeline) -> Judged:
