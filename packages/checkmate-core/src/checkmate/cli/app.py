@@ -20,6 +20,7 @@ from checkmate.cli.commands.trace import trace
 from checkmate.cli.exits import clean_exits
 from checkmate.cli.options import examples
 from checkmate.cli.output import foreign_code, say
+from checkmate.cli.targets import ByTarget, targets_of
 from checkmate.errors import (
     CheckmateError,
     MissingDistributionError,
@@ -75,9 +76,18 @@ class App(click.Group):
             return super().make_context(*args, **kwargs)
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
-        """Add a command; a name that exists is refused, so that no plugin replaces a built-in command."""
+        """Add a command; a name that exists is refused, so that no plugin replaces a built-in command.
+
+        Commands of plugins that have different values of an option ``--as`` become one command.
+        """
         key = name or cmd.name or ""
-        if self.commands.get(key, cmd) is not cmd:
+        known = self.commands.get(key, cmd)
+        if known is not cmd and targets_of(cmd) and targets_of(known):
+            parts = known.parts if isinstance(known, ByTarget) else (known,)
+            self.commands[key] = ByTarget(key, [*parts, cmd])
+            self._owners[key] += f", {self._turn}"
+            return
+        if known is not cmd:
             raise PluginError(f"there is already a command {key!r}")
         super().add_command(cmd, name)
         if self._turn:

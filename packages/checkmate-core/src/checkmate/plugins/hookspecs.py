@@ -52,4 +52,7 @@ def checkmate_register_exporters() -> Iterable[ExporterSpec]:  # type: ignore[em
 
 @hookspec
 def checkmate_register_commands(cli: click.Group) -> None:
-    """Add commands to the command line."""
+    """Add commands to the command line.
+
+    Commands of one name whose options ``--as`` have different values become one command with all values.
+    """
