@@ -19,7 +19,7 @@ SOURCES = sorted((Path(__file__).parents[2] / "packages").glob("*/src"))
 MOST = {  # rooms, arrows, floors
     "checkmate": (21, 92, 13),
     "checkmate_solvers": (14, 25, 5),
-    "checkmate_tf": (13, 40, 9),
+    "checkmate_tf": (14, 45, 10),
     "checkmate_torch": (19, 80, 11),
 }
 

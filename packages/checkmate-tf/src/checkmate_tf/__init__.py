@@ -25,11 +25,15 @@ if TYPE_CHECKING:
     from checkmate_tf.capture.losses import LossError
     from checkmate_tf.costs.meter import MemoryMeter, NoStatisticsError, memory_meter
     from checkmate_tf.planning.step_plan import StepPlan
+    from checkmate_tf.policies.export import Exported, Judged, export, judge
+    from checkmate_tf.policies.remat import RematError
 
 __all__ = [
     "BoundStep",
     "Budget",
     "CompiledIteration",
+    "Exported",
+    "Judged",
     "LossError",
     "MemoryMeter",
     "NoStatisticsError",
@@ -37,6 +41,7 @@ __all__ = [
     "PlannedTraining",
     "ProfilerBusyError",
     "ProgramError",
+    "RematError",
     "StepPlan",
     "TracedFunction",
     "TracedStep",
@@ -46,7 +51,9 @@ __all__ = [
     "compile",
     "disable",
     "enable",
+    "export",
     "function",
+    "judge",
     "memory_meter",
     "plan",
     "planned_training",
@@ -57,9 +64,12 @@ _HOMES = {
     "BoundStep": "api.bind",
     "Budget": "api.callback",
     "CompiledIteration": "api.compile",
+    "Exported": "policies.export",
+    "Judged": "policies.export",
     "LossError": "capture.losses",
     "MemoryMeter": "costs.meter",
     "NoStatisticsError": "costs.meter",
+    "RematError": "policies.remat",
     "StepPlan": "planning.step_plan",
     "PlannedFunction": "api.function",
     "PlannedTraining": "api.enable",
@@ -71,7 +81,9 @@ _HOMES = {
     "compile": "api.compile",
     "disable": "api.enable",
     "enable": "api.enable",
+    "export": "policies.export",
     "function": "api.function",
+    "judge": "policies.export",
     "memory_meter": "costs.meter",
     "plan": "api.trace",
     "planned_training": "api.enable",

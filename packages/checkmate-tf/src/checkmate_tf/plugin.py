@@ -1,4 +1,4 @@
-"""The plugin of checkmate-tf: the frontend of ``checkmate trace --tf``, the executor of ``run --tf``."""
+"""The plugin of checkmate-tf: the frontend of ``trace --tf``, the executor of ``run --tf``, ``export``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from checkmate.plugins import ExecutorSpec, FrontendSpec, Trial, hookimpl
 
-__all__ = ["checkmate_register_executors", "checkmate_register_frontends"]
+if TYPE_CHECKING:
+    import click
+
+__all__ = ["checkmate_register_commands", "checkmate_register_executors", "checkmate_register_frontends"]
 
 
 @hookimpl
@@ -37,6 +41,14 @@ def checkmate_register_executors() -> list[ExecutorSpec]:
             trials=_trials,
         )
     ]
+
+
+@hookimpl
+def checkmate_register_commands(cli: click.Group) -> None:
+    """Add ``checkmate export --as keras-remat``."""
+    from checkmate_tf.policies import command
+
+    command.register(cli)
 
 
 def _trials() -> Sequence[Trial]:

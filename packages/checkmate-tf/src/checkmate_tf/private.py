@@ -1,4 +1,4 @@
-"""All uses of TensorFlow's private names; check this module at each new release of TensorFlow.
+"""All uses of TensorFlow's and Keras' private names; check this module at each new release of TensorFlow.
 
 TensorFlow has no public way to put one op into a function's graph, to give it a control edge of our choice,
 or to leave one call out of Grappler's rewriting. These names were the same from 2.16 to 2.21. Planning and
@@ -54,6 +54,7 @@ __all__ = [
     "resource_specs",
     "resources",
     "runnable",
+    "sublayers",
     "traced_shapes",
     "with_autograph",
 ]
@@ -330,6 +331,19 @@ def called_code(op: tf.Operation) -> str:
 def resource_specs(handle: tf.Tensor) -> list[tf.TensorSpec]:
     """Shapes and dtypes of the values behind a resource handle, one for a variable; empty if not known."""
     return [tf.TensorSpec(part.shape, tf.as_dtype(part.dtype)) for part in _behind(handle)]
+
+
+def sublayers(layer: Any, *, recursive: bool = True) -> list[Any]:
+    """The layers in a Keras layer or model, each followed by the layers in it, as they were made."""
+    found: dict[int, Any] = {}
+
+    def visit(outer: Any) -> None:
+        for part in outer._flatten_layers(include_self=False, recursive=False):
+            if found.setdefault(id(part), part) is part and recursive:
+                visit(part)
+
+    visit(layer)
+    return [*found.values()]
 
 
 def _behind(handle: tf.Tensor) -> Sequence[Any]:

@@ -169,9 +169,18 @@ class PlannedFunction(HasPlans[StepPlan]):
         with self._options.planning("tracing"):
             signature, _ = Signature.of(args, kwargs)
             function = self._concrete(signature)
-            with tf.init_scope():
-                step = self._planner().price(function)
+            step = self._priced(function)
         return self._traced(signature, function, step, step.account())
+
+    @as_written
+    def price(self, *args: Any, **kwargs: Any) -> PricedStep:
+        """The step for these arguments with the cost and the bytes of each op; it is not planned."""
+        with self._options.planning("tracing"):
+            return self._priced(self._concrete(Signature.of(args, kwargs)[0]))
+
+    def _priced(self, function: Any) -> PricedStep:
+        with tf.init_scope():
+            return self._planner().price(function)
 
     def _step(self, signature: Signature) -> _Step:
         with self._lock:

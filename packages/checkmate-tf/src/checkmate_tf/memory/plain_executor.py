@@ -17,7 +17,7 @@ import heapq
 import os
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -134,16 +134,17 @@ def plain_program(
     workspaces: Mapping[tf.Operation, int],
     profiles: Mapping[tf.Operation, OpProfile],
     device: str,
+    slower: Callable[[], float] = lambda: 1.0,
 ) -> tuple[Program, dict[tf.Operation, int]]:
     """The program of a step as TensorFlow runs it without a plan, and the workspaces of its ops.
 
-    Where ops run side by side, the inputs and outputs of an op are held until the last op that starts before
-    its end, and its workspace is added to the workspaces of the ops that start meanwhile. Run times of ops
-    without a profile are estimated.
+    Each op takes ``slower()`` times its seconds. Where ops run side by side, the inputs and outputs of an op
+    are held until the last op that starts before its end, and its workspace is added to the workspaces of the
+    ops that start meanwhile. Run times of ops without a profile are estimated.
     """
     ops = traced.captured.ops
     inputs = [list(op.inputs) for op in ops]  # TensorFlow takes time to list them
-    seconds = [_seconds(op, read, profiles) for op, read in zip(ops, inputs, strict=True)]
+    seconds = [slower() * _seconds(op, read, profiles) for op, read in zip(ops, inputs, strict=True)]
     given = {t.op.name: -1 - k for k, t in enumerate(traced.captured.inputs)}
     runs = [run for run in _executed(ops, inputs, seconds, device) if ops[run.op].name not in given]
     number = given | {ops[run.op].name: k for k, run in enumerate(runs)}

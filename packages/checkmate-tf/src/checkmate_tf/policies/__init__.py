@@ -1,0 +1,1 @@
+"""Keras' own rematerialization, judged and chosen: what others recompute."""
