@@ -81,8 +81,8 @@ _PREDICTIONS = (
     "ranks",
     "plain, predicted",
     "plain, measured",
-    "at 60 %, predicted",
-    "at 60 %, measured",
+    "at 75 %, predicted",
+    "at 75 %, measured",
     "extra cost",
 )
 

@@ -34,7 +34,7 @@ from zoo.torch_fsdp import DEEPER, NETWORKS, Sharded, checkpointed, shard
 
 _STEPS = 3
 _SETTINGS: Any = {"time_limit": 2.0}
-_WORLDS_BUDGET = "60%"
+_WORLDS_BUDGET = "75%"
 _NOTHING = 0.01
 """A share that no step is content with; the error says what the least budget is."""
 

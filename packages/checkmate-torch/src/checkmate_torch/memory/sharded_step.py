@@ -47,8 +47,9 @@ _MADE = {torch.ops.aten.arange.default, torch.ops.aten.arange.start, torch.ops.a
 _VALUES = "_checkmate_values"
 _MOST_VALUES = 2**20
 """The size of the largest tensor of whole numbers whose values are followed."""
-_GLOO_THREADS = 2
-"""Threads of one of gloo's process groups (``ProcessGroupGloo::Options``); each may hold its last copy."""
+_LATE_COPIES = 3
+"""Copies of what gloo sends that are live at once after their collectives, at most: threads of its own free
+them, and that many were seen on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,7 +370,7 @@ class _Counter(LiveBytes):  # type: ignore[no-untyped-call]
         self._by_kind = dict(fixed)
         self._peak, self._at_peak = -1, dict[Kind, int]()
         self._moments: list[tuple[int | None, int]] = [(None, 0)]
-        self._sent: deque[int] = deque(maxlen=_GLOO_THREADS)
+        self._sent: deque[int] = deque(maxlen=_LATE_COPIES)
         self._workspaces = workspaces
         self.read: frozenset[int] = frozenset()
         sizes: dict[int, int] = {}
@@ -401,7 +402,7 @@ class _Counter(LiveBytes):  # type: ignore[no-untyped-call]
         self._moments.append((None, 0))
 
     def sends(self, size: int) -> None:
-        """Count a copy of what is sent, which one of gloo's threads frees now or later."""
+        """Count a copy of what is sent, which a thread of gloo frees now or later."""
         self._compare(size)
         self._sent.append(size)
 

@@ -52,8 +52,8 @@ __all__ = [
 _LEVELS = (0.75, 0.5, 0.35, 0.2, 0.1, 0.05, 0.0)
 """Shares of what a part keeps without recomputation, for each of which a schedule is found."""
 _PEAKS = (0.75, 0.5)
-"""Shares of a part's own peak without recomputation, within which such schedules are found, too."""
-_SHORTEST_S = 0.1
+"""Shares of a part's own peak without recomputation, within which some of these schedules are found, too."""
+_SHORTEST_S = 0.2
 """Seconds that a solver gets at least for one schedule."""
 
 
@@ -180,12 +180,13 @@ def menu_of(part: PartGraph, options: Options, seconds: float) -> list[Item]:
     saved, most = everything.part.saved, keep_all_peak(graph) - graph.base_size
     outside = _between(part, simulate(graph, everything.schedule))[1] - saved
     kept = [outside + int(level * saved) for level in _LEVELS]
-    pairs = [(most, size + most) for size in kept]  # the rest of the step, and all
+    pairs = [(most, size + most) for size in kept]  # bytes of the rest of the step, and of all
     rooms = [graph.base_size + int(share * most) for share in _PEAKS]
-    pairs += [(room - size, room) for room in rooms for size in kept if size < room]
+    pairs += [(room - size, room) for room in rooms for size in kept[1::2] if size < room]
     brief = replace(options, time_limit=max(_SHORTEST_S, seconds / (len(pairs) + 2)))
-    found = [_solved(_with_workspace(graph, part.boundary, rest), room, brief) for rest, room in pairs]
-    found += [_least(_with_workspace(graph, part.boundary, most), brief), _least(graph, brief)]
+    found = [_least(_with_workspace(graph, part.boundary, most), brief), _least(graph, brief)]
+    for rest, room in sorted(pairs, key=lambda pair: pair[1] - pair[0]):  # what fits less also fits more
+        found.append(_solved(_with_workspace(graph, part.boundary, rest), room, found, brief))
     return _efficient([everything, *(item_of(part, each) for each in found if each is not None)])
 
 
@@ -204,9 +205,14 @@ def _agreed(
     return decided_together(Ranks.of(options.process_group), problem, solve).schedule
 
 
-def _solved(graph: DFGraph, room: int, options: Options) -> Schedule | None:
+def _solved(graph: DFGraph, room: int, known: Sequence[Schedule | None], options: Options) -> Schedule | None:
+    """A schedule within a room, found from the cheapest of the known ones that fit."""
+    replays = [simulate(graph, schedule) for schedule in known if schedule is not None]
+    fitting = [replay for replay in replays if replay.peak <= room]
+    start = min(fitting, key=lambda replay: replay.cost).schedule if fitting else None
+
     def solve(budget: int) -> Solution:
-        return decide(graph, budget, options, fixed_order=True, throw=False)
+        return decide(graph, budget, options, fixed_order=True, start=start, throw=False)
 
     return _agreed(graph, room, options, solve)
 
