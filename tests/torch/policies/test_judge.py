@@ -186,6 +186,48 @@ def test_the_checkpointing_of_a_library_is_judged(text: str) -> None:
     assert found[1].peak < found[0].peak
 
 
+class Own(nn.Module):
+    """Layers whose library turns on its checkpointing as timm does, or as diffusers does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = (nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32)) for _ in range(3))
+        self.layers, self.is_on = nn.ModuleList(layers), False
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            again = torch.utils.checkpoint.checkpoint
+            x = again(layer, x, use_reentrant=False) if self.is_on else layer(x)
+        return x.square().mean()
+
+
+class LikeTimm(Own):
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        self.is_on = enable
+
+
+class LikeDiffusers(Own):
+    def enable_gradient_checkpointing(self) -> None:
+        self.is_on = True
+
+    def disable_gradient_checkpointing(self) -> None:
+        self.is_on = False
+
+
+@pytest.mark.parametrize("kind", [LikeTimm, LikeDiffusers])
+def test_checkpointing_that_takes_no_settings_is_judged_as_that_of_its_layers(kind: type[Own]) -> None:
+    model, x, ran = kind(), torch.zeros(256, 32), torch.utils.checkpoint.checkpoint
+    found = judge(model, x, ["library", "layers.?"], cost_model="flops", time_limit=0)
+    assert (found[1].peak, found[1].overhead) == (found[2].peak, found[2].overhead)
+    assert found[1].overhead > 0
+    assert not model.is_on
+    assert torch.utils.checkpoint.checkpoint is ran
+    with applied(parsed("library"), model):
+        assert model.is_on
+    with pytest.raises(PolicyError, match="every_n_layers"):
+        judge(model, x, "library/2", cost_model="flops", time_limit=0)
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_fills_the_peak_is_the_peak(name: str) -> None:
     for row in judgement(name).rows[1:]:
