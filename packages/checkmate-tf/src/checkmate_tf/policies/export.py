@@ -10,6 +10,7 @@ whose peak without a plan is predicted as that of any other step. So the predict
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
@@ -33,6 +34,8 @@ __all__ = ["TARGETS", "Exported", "Judged", "export", "judge"]
 TARGETS = ("keras-remat",)
 """What a policy can be written for."""
 
+_FROM_OUTPUT = ("linear", "relu", "sigmoid", "softmax", "tanh")
+"""Activation functions whose gradient needs their output alone."""
 _USEFUL = 0.99
 """Kinds of layers are combined if each brings the peak below this share of the plain one."""
 _log = logging.getLogger(__name__)
@@ -242,15 +245,16 @@ class _Search:
         settings: Any,
     ) -> None:
         self.options = Options.parse(**{"workspaces": None, **settings})
-        self.model, self.budget = model, 0
+        self.model = model
+        self.budget = sys.maxsize
         self._step = CompiledIteration(model, loss, optimizer, input_spec, self.options)
         self._batch = specs_of("input_spec", input_spec), specs_of("label_spec", label_spec)
         self.plain = self._step.price(*self._batch)
         self.used: dict[Remat, Used] = {Remat(): Used()}
-        self.found = {Remat(): Judged(policy=Remat(), peak=self.plain.highest_plain_peak, overhead=0.0)}
+        self.found = {Remat(): Judged(policy=Remat(), peak=self.plain.highest_plain_peak(), overhead=0.0)}
 
     def judged(self, policy: Remat) -> Judged:
-        """A policy's peak and cost."""
+        """A policy's peak and cost; a peak over the budget may be the usual one, not the highest."""
         if policy not in self.found:
             with applied(policy, self.model) as used:
                 step = self._step.price(*self._batch)
@@ -258,7 +262,7 @@ class _Search:
             self.used[policy] = used
             self.found[policy] = Judged(
                 policy=policy,
-                peak=step.highest_plain_peak,
+                peak=step.highest_plain_peak(self.budget),
                 overhead=step.graph.ideal_cost / plain - 1 if plain else 0.0,
                 in_scope=not used.with_keywords,
             )
@@ -318,7 +322,7 @@ def _kinds(model: keras.Model) -> Iterator[tuple[str, ...]]:
     """The names of layers of one kind, by depth, class and activation function, in order.
 
     Left out are layers that draw random numbers and, of layers without layers in them, single ones and those
-    without an activation function, which make no more than their output.
+    that hold no more than their output.
     """
     level: list[Any] = [model]
     seen: set[int] = set()
@@ -334,9 +338,20 @@ def _kinds(model: keras.Model) -> Iterator[tuple[str, ...]]:
         for (_, activation), layers in kinds.items():
             drawn = {layer.name for layer in layers if draws(layer)}
             names = dict.fromkeys(layer.name for layer in layers if layer.name not in drawn)
-            if (names and any(map(sublayers, layers))) or (len(names) > 1 and activation != "linear"):
+            if (names and any(map(sublayers, layers))) or (
+                len(names) > 1 and _has_inside(layers[0], activation)
+            ):
                 yield tuple(names)
         level = below
+
+
+def _has_inside(layer: Any, activation: str) -> bool:
+    """Whether a layer without layers in it may hold more than its output for the backward pass."""
+    if not type(layer).__module__.startswith("keras."):
+        return True
+    if isinstance(layer, keras.layers.BatchNormalization):
+        return False
+    return activation not in _FROM_OUTPUT if activation else bool(layer.weights)
 
 
 def _nested(model: keras.Model, some: Sequence[str], others: Sequence[str]) -> bool:
