@@ -36,6 +36,8 @@ TARGETS = ("keras-remat",)
 
 _FROM_OUTPUT = ("linear", "relu", "sigmoid", "softmax", "tanh")
 """Activation functions whose gradient needs their output alone."""
+_CHEAP = 0.02
+"""If recomputed activation functions meet the budget at this extra cost, no list of layers is judged."""
 _USEFUL = 0.99
 """Kinds of layers are combined if each brings the peak below this share of the plain one."""
 _log = logging.getLogger(__name__)
@@ -269,8 +271,11 @@ class _Search:
         return self.found[policy]
 
     def run(self) -> None:
-        """Judge lists of layers until the best of each kind within the budget are known."""
-        self.peak_of(Remat(activations=True))
+        """Judge lists of layers until the best of each kind within the budget are known, or a cheap one."""
+        activations = Remat(activations=True)
+        peak = self.peak_of(activations)
+        if peak is not None and peak <= self.budget and self.found[activations].overhead <= _CHEAP:
+            return
         useful = [names for names in _kinds(self.model) if self.try_all(names)]
         for kinds in (useful, useful[::-1]):  # outermost first, innermost first
             names = list[str]()
