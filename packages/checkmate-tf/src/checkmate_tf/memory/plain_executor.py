@@ -17,7 +17,7 @@ import heapq
 import os
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -134,19 +134,23 @@ def plain_program(
     workspaces: Mapping[tf.Operation, int],
     profiles: Mapping[tf.Operation, OpProfile],
     device: str,
-    slower: Callable[[], float] = lambda: 1.0,
+    threads: int | None = None,
 ) -> tuple[Program, dict[tf.Operation, int]]:
     """The program of a step as TensorFlow runs it without a plan, and the workspaces of its ops.
 
-    Each op takes ``slower()`` times its seconds. Where ops run side by side, the inputs and outputs of an op
-    are held until the last op that starts before its end, and its workspace is added to the workspaces of the
-    ops that start meanwhile. Run times of ops without a profile are estimated.
+    Where ops run side by side, the inputs and outputs of an op are held until the last op that starts before
+    its end, and its workspace is added to the workspaces of the ops that start meanwhile. Run times of ops
+    without a profile are estimated. ``threads`` default to those of the device.
     """
     ops = traced.captured.ops
     inputs = [list(op.inputs) for op in ops]  # TensorFlow takes time to list them
-    seconds = [slower() * _seconds(op, read, profiles) for op, read in zip(ops, inputs, strict=True)]
+    seconds = [_seconds(op, read, profiles) for op, read in zip(ops, inputs, strict=True)]
     given = {t.op.name: -1 - k for k, t in enumerate(traced.captured.inputs)}
-    runs = [run for run in _executed(ops, inputs, seconds, device) if ops[run.op].name not in given]
+    runs = [
+        run
+        for run in _executed(ops, inputs, seconds, device, threads or threads_of(device))
+        if ops[run.op].name not in given
+    ]
     number = given | {ops[run.op].name: k for k, run in enumerate(runs)}
     copies = tuple(
         Copy(
@@ -163,7 +167,11 @@ def plain_program(
 
 
 def _executed(
-    ops: Sequence[tf.Operation], inputs: Sequence[Sequence[tf.Tensor]], seconds: Sequence[float], device: str
+    ops: Sequence[tf.Operation],
+    inputs: Sequence[Sequence[tf.Tensor]],
+    seconds: Sequence[float],
+    device: str,
+    threads: int,
 ) -> list[Run]:
     """The runs of the ops of a step on a device, in the order in which they start."""
     place = {op.name: k for k, op in enumerate(ops)}
@@ -173,7 +181,7 @@ def _executed(
     ]
     on_cpu = device.startswith("CPU")
     cheap = {k for k, op in enumerate(ops) if not on_cpu or is_source(op) or op.type in _CHEAP}
-    return executed(before, seconds, cheap, threads_of(device))
+    return executed(before, seconds, cheap, threads)
 
 
 def _seconds(

@@ -10,7 +10,6 @@ whose peak without a plan is predicted as that of any other step. So the predict
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
@@ -248,15 +247,15 @@ class _Search:
     ) -> None:
         self.options = Options.parse(**{"workspaces": None, **settings})
         self.model = model
-        self.budget = sys.maxsize
+        self.budget = 0
         self._step = CompiledIteration(model, loss, optimizer, input_spec, self.options)
         self._batch = specs_of("input_spec", input_spec), specs_of("label_spec", label_spec)
         self.plain = self._step.price(*self._batch)
         self.used: dict[Remat, Used] = {Remat(): Used()}
-        self.found = {Remat(): Judged(policy=Remat(), peak=self.plain.highest_plain_peak(), overhead=0.0)}
+        self.found = {Remat(): Judged(policy=Remat(), peak=self.plain.highest_plain_peak, overhead=0.0)}
 
     def judged(self, policy: Remat) -> Judged:
-        """A policy's peak and cost; a peak over the budget may be the usual one, not the highest."""
+        """A policy's peak and cost."""
         if policy not in self.found:
             with applied(policy, self.model) as used:
                 step = self._step.price(*self._batch)
@@ -264,7 +263,7 @@ class _Search:
             self.used[policy] = used
             self.found[policy] = Judged(
                 policy=policy,
-                peak=step.highest_plain_peak(self.budget),
+                peak=step.highest_plain_peak,
                 overhead=step.graph.ideal_cost / plain - 1 if plain else 0.0,
                 in_scope=not used.with_keywords,
             )
