@@ -35,19 +35,19 @@ def perceptron() -> Made:
 
 def bottlenecks() -> Made:
     """A small ResNet whose bottlenecks are models."""
-    case = resnet(image=64, batch=16, stages=(3, 3))
+    case = resnet(image=48, batch=16)
     return case.model, *case.batch
 
 
 def encoder() -> Made:
     """A transformer whose blocks are models."""
-    case = transformer(length=128, batch=16, width=64, blocks=6, dropout=0.0)
+    case = transformer(length=128, batch=16, width=64, blocks=4, dropout=0.0)
     return case.model, *case.batch
 
 
 def flat() -> Made:
     """A network of ``keras.applications``: single layers, one after the other."""
-    case = application("MobileNet", image=96, batch=16, dropout=0.0)
+    case = application("MobileNet", image=64, batch=16, dropout=0.0)
     return case.model, *case.batch
 
 

@@ -70,8 +70,8 @@ class PricedStep:
         """The ``plain_peak`` where one more op runs at once than there are threads.
 
         A thread frees what an op has read only after it has made the next ops ready, and threads that are
-        interrupted finish later. So most runs are at one of these two peaks. Of eight steps of networks with
-        recomputed layers, the highest of eight runs was within 1 % of this one, the usual one up to 8 % below.
+        interrupted finish later. So most runs are at one of these two peaks, which are up to 8 % apart in
+        steps whose layers run again (docs/results/keras-remat.md).
         """
         threads = threads_of(device_of_this_machine())
         return self.plain_peak if threads == 1 else max(self.plain_peak, self._plain_peak(threads + 1))

@@ -2,8 +2,8 @@
 
     y = f(x):  the forward pass keeps x alone; the backward pass runs f(x) again, then its gradient
 
-``keras.RematScope`` marks layers when they are made: a marked layer calls ``keras.remat`` (in TensorFlow,
-``tf.recompute_grad``) around its ``call``. Here ``call`` is replaced, which gives the same ops.
+``keras.RematScope``, of Keras 3.9 or newer, marks layers when they are made: a marked layer calls
+``tf.recompute_grad`` around its ``call``. Here ``call`` is replaced, which gives the same ops.
 ``tf.recompute_grad`` takes no keyword arguments in a graph, so that the scope fails where Keras calls a layer
 with some, such as ``training``; the replacement passes the tensors among them by position.
 """
@@ -118,7 +118,7 @@ def draws(layer: Any) -> bool:
 
 
 def code(policy: Remat, used: Used) -> str:
-    """Python code that applies a policy, to paste or to import; it needs Keras and TensorFlow only."""
+    """Python code that applies a policy, to paste or to import; it needs TensorFlow only."""
     if policy == Remat():
         return "# Nothing needs to run again.\n"
     names = "".join(f"    {name!r},\n" for name in policy.layers)
@@ -136,7 +136,7 @@ def _activation(layer: Any) -> bool:
 
 
 def _recomputed(layer: Any, call: Callable[..., Any], used: Used) -> Callable[..., Any]:
-    """``call`` by ``keras.remat``: floating-point tensors are passed by position, others are constants."""
+    """``call`` by ``tf.recompute_grad``; floating-point tensors go by position, others are constants."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         values = tf.nest.flatten((args, kwargs))
@@ -151,18 +151,18 @@ def _recomputed(layer: Any, call: Callable[..., Any], used: Used) -> Callable[..
             again_args, again_kwargs = tf.nest.pack_sequence_as((args, kwargs), given)
             return call(*again_args, **again_kwargs)
 
-        return keras.remat(again)(*(values[k] for k in moved))
+        return tf.recompute_grad(again)(*(values[k] for k in moved))
 
     return run
 
 
 def _with_activation(layer: Any, call: Callable[..., Any], used: Used) -> Callable[..., Any]:
-    """``call`` with the activation by ``keras.remat``, as the scope does it."""
+    """``call`` with the activation by ``tf.recompute_grad``, as the scope does it."""
     del used
 
     def run(*args: Any, **kwargs: Any) -> Any:
         activation = layer.activation
-        layer.activation = keras.remat(activation)
+        layer.activation = tf.recompute_grad(activation)
         try:
             return call(*args, **kwargs)
         finally:
@@ -172,7 +172,6 @@ def _with_activation(layer: Any, call: Callable[..., Any], used: Used) -> Callab
 
 
 _LAYERS = """\
-import keras
 import tensorflow as tf
 
 {listed}
@@ -194,13 +193,13 @@ def recomputed(call):
             positional, named = tf.nest.pack_sequence_as((args, kwargs), list(given.values()))
             return call(*positional, **named)
 
-        return keras.remat(again)(*(values[k] for k in moved))
+        return tf.recompute_grad(again)(*(values[k] for k in moved))
 
     return run
 """
 
 _ACTIVATIONS = """\
-import keras
+import tensorflow as tf
 
 {listed}{remark}
 
@@ -213,7 +212,7 @@ def apply(model):  # in place, before fit or compile
 def recomputed(layer, call):
     def run(*args, **kwargs):
         activation = layer.activation
-        layer.activation = keras.remat(activation)
+        layer.activation = tf.recompute_grad(activation)
         try:
             return call(*args, **kwargs)
         finally:
