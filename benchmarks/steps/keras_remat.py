@@ -35,7 +35,7 @@ def perceptron() -> Made:
 
 def bottlenecks() -> Made:
     """A small ResNet whose bottlenecks are models."""
-    case = resnet(image=48, batch=16)
+    case = resnet(image=64, batch=16, stages=(3, 3))
     return case.model, *case.batch
 
 
@@ -126,7 +126,7 @@ def _gradients(model: Model, loss: Any, x: tf.Tensor, y: tf.Tensor) -> list[Any]
             value = loss(y, model(x, training=True))
         return tape.gradient(value, model.trainable_variables)
 
-    found = [np.asarray(g) for g in step()]
+    found = [np.asarray(tf.convert_to_tensor(g)) for g in step()]
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
     return found
 
