@@ -87,14 +87,17 @@ def _exported_summary(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
         found = [row for row in asked if "failed" not in row]
         within = sum(row["measured"] <= row["bytes"] for row in found)
         close = sum(abs(row["peak"] / row["measured"] - 1) <= 0.03 for row in found)
-        cheap = sum(_is_cheap(row, "usual_at_peak") for row in found)
-        cheaper = sum(_is_cheap(row, "usual") for row in found)
-        said.append(
-            f"`{target}`: of {len(asked)} questions, {len(found)} have a policy; executed, {within} of them"
-            f" are within the budget, and {close} within 3 % of the prediction; {cheap} are no more expensive"
-            " than what is usual at the same peak or a lower one, and"
-            f" {cheaper} than what is usual in the budget."
+        text = (
+            f"`{target}`: of {len(asked)} questions, {len(found)} have a policy; executed, {within} of them "
+            f"are within the budget, and {close} within 3 % of the prediction."
         )
+        if target == "sac":
+            cheap, cheaper = (sum(_is_cheap(row, key) for row in found) for key in ("usual_at_peak", "usual"))
+            text = (
+                f"{text} {cheap} are no more expensive than what is usual at the same peak or a lower one, "
+                f"and {cheaper} than what is usual in the budget."
+            )
+        said.append(text)
     return "\n\n".join(said)
 
 
