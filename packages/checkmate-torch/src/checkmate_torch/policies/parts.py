@@ -171,9 +171,7 @@ class PartTables:
     def fill(self, *, saves: bool) -> None:
         """Try each part as a whole; predict what saved outputs change, if outputs may be saved."""
         kinds = {part.alike: part for part in _all(self.parts)}
-        left = {
-            alike: [Again(), *([Again(inner=True)] if part.parts else [])] for alike, part in kinds.items()
-        }
+        left = {alike: [Again(), Again(inner=True)][: 1 + bool(p.parts)] for alike, p in kinds.items()}
         while left:
             tried = [(part, left[part.alike].pop(0)) for part in _first_of(self.parts, left)]
             left = {alike: options for alike, options in left.items() if options}
@@ -184,10 +182,13 @@ class PartTables:
                     with suppress(UnsupportedModelError):
                         self.learn([each])
         if saves:
-            most = _SHARE_OF_SAVING * sum(part.held for part in self.parts)
-            for alike in {part.alike for part in _outermost(self.parts, most)}:
-                if effect := self.effects.get(alike, {}).get(Again()):
-                    self.effects[alike] |= _saving(effect, self._outputs[alike])
+            self._predict_saving()
+
+    def _predict_saving(self) -> None:
+        most = _SHARE_OF_SAVING * sum(part.held for part in self.parts)
+        for alike in {part.alike for part in _outermost(self.parts, most)}:
+            if effect := self.effects.get(alike, {}).get(Again()):
+                self.effects[alike] |= _saving(effect, self._outputs[alike])
 
     def learn(self, options: Sequence[tuple[Part, Again]]) -> EagerStep:
         """Run a step under some options, and note what they change."""

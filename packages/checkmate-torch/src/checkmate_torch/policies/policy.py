@@ -167,11 +167,7 @@ def parsed(text: str) -> Recompute | LibraryDefault | MemoryBudget:
     'checkpoint blocks.*, every 2, saved: *.mlp :: aten.addmm.default'
     """
     if ";" in text:
-        each = [parsed(part) for part in text.split(";")]
-        first, *also = (part for part in each if isinstance(part, Recompute) and part.modules)
-        if len(also) < len(each) - 1:
-            raise PolicyError(f"policy {text!r}: each part between ; must name modules")
-        return replace(first, also=tuple(also))
+        return _several(text)
     names, _, selectors = text.partition(" save ")
     names, _, nth = names.strip().partition("/")
     try:
@@ -189,6 +185,14 @@ def parsed(text: str) -> Recompute | LibraryDefault | MemoryBudget:
         return Recompute()
     save = tuple(_selector(part) for part in selectors.split("|")) if selectors else ()
     return Recompute(modules=tuple(n.strip() for n in names.split(",")), every=every, save=save)
+
+
+def _several(text: str) -> Recompute:
+    parts = [parsed(part) for part in text.split(";")]
+    rules = [part for part in parts if isinstance(part, Recompute) and part.modules]
+    if len(rules) < len(parts):
+        raise PolicyError(f"policy {text!r}: each part between ; must name modules")
+    return replace(rules[0], also=tuple(rules[1:]))
 
 
 def _selector(text: str) -> Save:
