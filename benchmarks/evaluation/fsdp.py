@@ -74,7 +74,7 @@ _CHECKPOINTING = (
     "our peak, no higher",
     "our extra cost",
     "of its cost",
-    "our peak, no dearer",
+    "our peak at its cost",
 )
 _PREDICTIONS = (
     "network",
@@ -149,9 +149,9 @@ def _world_lines(row: Row, results: Results) -> Iterator[Sequence[str]]:
             str(world),
             format_bytes(found["plain_predicted"]),
             plain,
-            format_bytes(found["predicted"]),
+            f"needs {format_bytes(found['needs'])}" if "needs" in found else format_bytes(found["predicted"]),
             ours,
-            f"{found['overhead']:.1%}",
+            "" if "needs" in found else f"{found['overhead']:.1%}",
         )
 
 

@@ -179,14 +179,18 @@ def _worlds(task: Row) -> Row:
     network = _made(task["network"])
     row: Row = {}
     for world in task["worlds"]:
-        plan = checkmate_torch.plan(
-            network.model,
-            network.batch(torch.Generator()),
-            _WORLDS_BUDGET,
-            shard=lambda twin: shard(network, twin),
-            world_size=world,
-            **_SETTINGS,
-        )
+        try:
+            plan = checkmate_torch.plan(
+                network.model,
+                network.batch(torch.Generator()),
+                _WORLDS_BUDGET,
+                shard=lambda twin: shard(network, twin),
+                world_size=world,
+                **_SETTINGS,
+            )
+        except InfeasibleBudgetError as error:
+            row[str(world)] = {"plain_predicted": error.whole, "needs": error.minimum}
+            continue
         row[str(world)] = {
             "plain_predicted": plan.plain_peak,
             "predicted": plan.peak,
