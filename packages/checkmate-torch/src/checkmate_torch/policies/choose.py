@@ -60,7 +60,11 @@ def cheapest(tables: PartTables, budget: float) -> Choice | None:
     """The cheapest options within a budget, in bytes; None = there are none."""
     states = _after(tables, tables.parts, [Choice(0, 0.0, 0.0)], budget)
     beside = tables.plain.beside
-    fitting = [s._replace(peak=max(s.peak, beside + s.held)) for s in states if beside + s.held <= budget]
+    fitting = [
+        Choice(s.held, s.cost, max(s.peak, beside + s.held), s.chosen)
+        for s in states
+        if beside + s.held <= budget
+    ]
     return min(fitting, key=lambda state: (state.cost, state.held), default=None)
 
 
@@ -87,7 +91,11 @@ def _after(
             found += _after(tables, part.parts, states, budget)
         else:
             peak = max(forward, backward)
-            found += [s._replace(peak=max(s.peak, peak + s.held)) for s in states if peak + s.held <= budget]
+            found += [
+                Choice(s.held, s.cost, max(s.peak, peak + s.held), s.chosen)
+                for s in states
+                if peak + s.held <= budget
+            ]
         for option, effect in tables.effects.get(part.alike, {}).items():
             peak = max(forward + effect.forward, backward + effect.backward)
             for held, cost, before, chosen in states:

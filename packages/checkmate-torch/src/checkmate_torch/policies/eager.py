@@ -31,7 +31,7 @@ from checkmate_torch.ops.device import counts_as_cuda
 from checkmate_torch.ops.storages import rounded, tensors_in
 from checkmate_torch.planning.options import Options
 from checkmate_torch.policies.policy import Call, EagerPolicy, Place, applied
-from checkmate_torch.private import OpOverload, in_backward, storage_id, tree_leaves, tree_map
+from checkmate_torch.private import OpOverload, in_backward, is_mutable, storage_id, tree_leaves, tree_map
 
 __all__ = ["EagerStep", "Ran", "run_eagerly"]
 
@@ -245,7 +245,7 @@ class _Recorder(LiveBytes):  # type: ignore[no-untyped-call]
         )
         if key not in self.samples:
             self.samples[key] = self._sample(func, args, kwargs or {}, result)
-        if func._schema.is_mutable:
+        if is_mutable(func):
             self.overwritten |= {self._maker[x] for x in _storages(result) if x in self._maker}
         return result
 
@@ -262,7 +262,7 @@ class _Recorder(LiveBytes):  # type: ignore[no-untyped-call]
         node_args, node_kwargs = tree_map(shown, (tuple(args), dict(kwargs)))
         node = self._graph.call_function(func, node_args, node_kwargs)
         node.meta["val"] = tree_map(_like, made)
-        if _storages(made) <= _storages((args, kwargs)) and not func._schema.is_mutable:
+        if _storages(made) <= _storages((args, kwargs)) and not is_mutable(func):
             node.meta[_IS_VIEW] = True
         return node
 

@@ -104,13 +104,13 @@ class Windows:
         """The effect on a part of what happens in this step, at a cost."""
 
         def effect(part: Part, cost: float) -> Effect:
-            mine, others = self._of(part), plain._of(part)
+            mine, others = self.of(part), plain.of(part)
             held, forward, backward = (a - b for a, b in zip(mine, others, strict=True))
             return Effect(held=held, forward=forward, backward=backward, cost=cost)
 
         return effect
 
-    def _of(self, part: Part) -> tuple[int, int, int]:
+    def of(self, part: Part) -> tuple[int, int, int]:
         """Bytes that a part holds, and its peaks, above those that live at its beginning."""
         pieces = slice(part.first, part.last + 1)
         start = self.at[part.first]

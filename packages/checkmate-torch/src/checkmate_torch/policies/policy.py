@@ -93,18 +93,19 @@ class Recompute:
     also: tuple[Recompute, ...] = ()
 
     def __str__(self) -> str:
-        return "; ".join(map(Recompute._of_modules, self.rules)) if self.modules else "plain"
+        return "; ".join(map(_in_words, self.rules)) if self.modules else "plain"
 
     @property
     def rules(self) -> tuple[Recompute, ...]:
         """This policy without ``also``, and those."""
         return (replace(self, also=()), *self.also)
 
-    def _of_modules(self) -> str:
-        nth = f", every {self.every}" if self.every > 1 else ""
-        saved = " | ".join(map(str, self.save)) if isinstance(self.save, tuple) else "a policy function"
-        names = ", ".join(self.modules) if len(self.modules) < _NAMED else f"{len(self.modules)} modules"
-        return f"checkpoint {names}{nth}" + (f", saved: {saved}" if saved else "")
+
+def _in_words(rule: Recompute) -> str:
+    nth = f", every {rule.every}" if rule.every > 1 else ""
+    saved = " | ".join(map(str, rule.save)) if isinstance(rule.save, tuple) else "a policy function"
+    names = ", ".join(rule.modules) if len(rule.modules) < _NAMED else f"{len(rule.modules)} modules"
+    return f"checkpoint {names}{nth}" + (f", saved: {saved}" if saved else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
