@@ -335,18 +335,23 @@ def _kinds(model: keras.Model) -> Iterator[tuple[str, ...]]:
             part for layer in level for part in sublayers(layer, recursive=False) if id(part) not in seen
         ]
         seen.update(map(id, below))
-        kinds: dict[tuple[type, str], list[Any]] = {}
-        for layer in (part for part in below if not isinstance(part, keras.layers.InputLayer)):
-            activation = getattr(getattr(layer, "activation", None), "__name__", "")
-            kinds.setdefault((type(layer), activation), []).append(layer)
-        for (_, activation), layers in kinds.items():
+        for activation, layers in _alike(below):
             drawn = {layer.name for layer in layers if draws(layer)}
             names = dict.fromkeys(layer.name for layer in layers if layer.name not in drawn)
-            if (names and any(map(sublayers, layers))) or (
-                len(names) > 1 and _has_inside(layers[0], activation)
-            ):
+            is_block = any(map(sublayers, layers))
+            if names and (is_block or (len(names) > 1 and _has_inside(layers[0], activation))):
                 yield tuple(names)
         level = below
+
+
+def _alike(layers: Sequence[Any]) -> list[tuple[str, list[Any]]]:
+    """Layers by class and activation function, with the name of the latter."""
+    kinds: dict[tuple[type, str], list[Any]] = {}
+    for layer in layers:
+        if not isinstance(layer, keras.layers.InputLayer):
+            activation = getattr(getattr(layer, "activation", None), "__name__", "")
+            kinds.setdefault((type(layer), activation), []).append(layer)
+    return [(activation, alike) for (_, activation), alike in kinds.items()]
 
 
 def _has_inside(layer: Any, activation: str) -> bool:
