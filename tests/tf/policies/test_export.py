@@ -56,7 +56,6 @@ def test_the_layers_are_the_first_of_a_line_and_one_fewer_is_too_few(tight: Expo
     assert fewer.overhead < tight.judged.overhead
 
 
-@pytest.mark.nightly  # on a busy machine TensorFlow starts ops in orders that need up to a third more
 def test_a_real_fit_has_the_predicted_peak(tight: Exported) -> None:
     model = network()
     tight.apply(model)
