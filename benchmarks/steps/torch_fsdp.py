@@ -10,7 +10,6 @@ import json
 import tempfile
 from collections.abc import Mapping
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +18,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 from torch.optim import AdamW
-from torch.utils.checkpoint import checkpoint
 
 import checkmate_torch
 from checkmate import InfeasibleBudgetError
@@ -128,14 +126,8 @@ def _checkpointing(task: Row) -> Row:
 
 def _theirs(search: ShardedSearch) -> ShardedPeak:
     """The memory of a step in which each block is recomputed by ``torch.utils.checkpoint``."""
-    blocks = [search.twin.sharded.get_submodule(name) for name in search.twin.names]
-    for block in blocks:
-        vars(block)["forward"] = partial(checkpoint, block.forward, use_reentrant=False)
-    try:
-        return search.peak({})
-    finally:
-        for block in blocks:
-            vars(block).pop("forward", None)
+    checkpointed(search.twin.sharded, search.twin.names)  # until the rehearsal ends, which restores blocks
+    return search.peak({})
 
 
 def _at_cost(search: ShardedSearch, most: float) -> Row:
@@ -215,7 +207,7 @@ def _train(
     """Train a network for some steps; with a budget, by a plan."""
     network = _made(name)
     if checkpoints:
-        checkpointed(network)
+        checkpointed(network.model, network.blocks)
     model = network.model
     shard(network, model)
     updates = AdamW(model.parameters(), lr=1e-3) if optimizer else None

@@ -46,10 +46,9 @@ def shard(network: Sharded, model: nn.Module) -> None:
     fully_shard(model)
 
 
-def checkpointed(network: Sharded) -> None:
-    """Wrap the forward pass of each block in ``torch.utils.checkpoint``."""
-    for name in network.blocks:
-        block = network.model.get_submodule(name)
+def checkpointed(model: nn.Module, blocks: Sequence[str]) -> None:
+    """Wrap the forward pass of the blocks of a model in ``torch.utils.checkpoint``."""
+    for block in map(model.get_submodule, blocks):
         vars(block)["forward"] = partial(checkpoint, block.forward, use_reentrant=False)
 
 

@@ -392,4 +392,4 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 """By name, in the order of the table."""
 
 LARGER: Mapping[str, Architecture] = {"Swin": _swin(batch=96), "UNet2D": _unet(batch=24)}
-"""With so many examples that parameters and their gradients take less than a third of the plain peak."""
+"""Networks with larger batches: their parameters and gradients take less than a third of the plain peak."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -48,7 +49,7 @@ def checkmate_register_commands(cli: click.Group) -> None:
     """Add ``checkmate export --as keras-remat``."""
     from checkmate_tf.policies import command
 
-    command.register(cli)
+    command.register(cli, partial(_module, "policies.export"))
 
 
 def _trials() -> Sequence[Trial]:

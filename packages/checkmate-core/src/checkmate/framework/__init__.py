@@ -12,11 +12,12 @@ from checkmate.framework.decide import (
     schedule_of,
     unknown_memory,
 )
+from checkmate.framework.exported import proved_overhead, verdict
 from checkmate.framework.following import differences, late_frees
 from checkmate.framework.options import AUTO, Options, Settings, TracingSettings
 from checkmate.framework.pricing import Prices, by_bytes, measured_ops, price
 from checkmate.framework.releases import Releases, UnsupportedReleaseError
-from checkmate.framework.step import ProgramError, TracedStep
+from checkmate.framework.step import ProgramError, TracedStep, named_factory
 from checkmate.solving.lowest import Lowest
 
 __all__ = [
@@ -38,7 +39,10 @@ __all__ = [
     "in_bytes",
     "late_frees",
     "measured_ops",
+    "named_factory",
     "price",
+    "proved_overhead",
     "schedule_of",
     "unknown_memory",
+    "verdict",
 ]

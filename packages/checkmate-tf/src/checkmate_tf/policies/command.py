@@ -6,13 +6,12 @@ Registering the command does not import TensorFlow, so that the command line sta
 from __future__ import annotations
 
 import json
-import os
-import pkgutil
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from checkmate.framework import ProgramError, TracingSettings
+from checkmate.framework import ProgramError, named_factory
 from checkmate.plugins import examples, replace_file
 
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ __all__ = ["register"]
 _TARGETS = ("keras-remat",)
 
 
-def register(cli: click.Group) -> None:
-    """Add the command ``export``; it joins one of another plugin."""
+def register(cli: click.Group, load: Callable[[], ModuleType]) -> None:
+    """Add the command ``export``, which ``load`` imports; it joins one of another plugin."""
     import click
 
     output = click.Path(dir_okay=False, writable=True, path_type=Path)
@@ -58,7 +57,7 @@ def register(cli: click.Group) -> None:
         from rich.console import Console
 
         with Console(stderr=True).status("judging layers"):
-            found = _found(**asked)
+            found: Exported = load().export(**_step(**asked))
         if output is not None:
             replace_file(output, found.text.encode())
         if as_json:
@@ -69,32 +68,18 @@ def register(cli: click.Group) -> None:
             click.echo(found.text)
 
 
-def _found(*, program: str, budget: str, target: str, cost_model: str | None, time_limit: float) -> Exported:
-    """What is found for the program that the option ``--tf`` names.
+def _step(*, program: str, cost_model: str | None, **asked: Any) -> dict[str, Any]:
+    """The arguments of :func:`export`: the step of the factory that the option ``--tf`` names, and the rest.
 
     Raises:
-        ProgramError: if there is no such factory, or it returns something else; others as :func:`export`.
+        ProgramError: if there is no such factory, or it returns something else.
     """
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # hides TensorFlow's messages about its build
-    from checkmate_tf.releases import check_installed
-
-    check_installed()
-    from checkmate_tf.policies.export import export
-
-    try:
-        factory = pkgutil.resolve_name(program)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ProgramError(f"--tf {program}: {error}; write MODULE:FACTORY") from error
-    made = factory()
+    made = named_factory("--tf", program)()
     if not isinstance(made, tuple) or len(made) != 5:
         raise ProgramError(
             f"--tf {program} gave {made!r:.80}: the factory must return (model, loss, optimizer, input_spec, "
             "label_spec)"
         )
-    model, loss, optimizer, input_spec, label_spec = made
-    costs: TracingSettings = {} if cost_model is None else {"cost_model": cost_model}
-    return export(
-        *(model, loss, optimizer, input_spec, label_spec, budget, target), time_limit=time_limit, **costs
-    )
+    names = ("model", "loss", "optimizer", "input_spec", "label_spec")
+    costs = {} if cost_model is None else {"cost_model": cost_model}
+    return dict(zip(names, made, strict=True)) | asked | costs

@@ -17,7 +17,7 @@ from typing import Any, Unpack
 import keras
 
 from checkmate import Budget, InfeasibleBudgetError
-from checkmate.framework import TracingSettings
+from checkmate.framework import TracingSettings, proved_overhead, verdict
 from checkmate.units import format_bytes, parse_budget
 from checkmate_tf.api.compile import CompiledIteration
 from checkmate_tf.capture.losses import Loss
@@ -110,11 +110,8 @@ class Exported:
     def __str__(self) -> str:
         """Prediction, and what is lost against our own schedule."""
         row = self.judged
-        text = f"{row.policy}: {format_bytes(row.peak)} of {format_bytes(self.budget)} at {row.overhead:+.1%}"
-        if self.best_overhead is None:
-            return text
-        proved = f", proved: at least {self.bound:+.1%}" if self.bound > 0 else ""
-        return f"{text}; our own schedule: {self.best_overhead:+.1%}{proved}"
+        words = str(row.policy)
+        return verdict(words, row.peak, self.budget, row.overhead, self.best_overhead, self.bound)
 
     def to_dict(self) -> dict[str, Any]:
         """The prediction and the text as plain values."""
@@ -379,6 +376,4 @@ def _compared(found: Exported, step: PricedStep, options: Options, time_limit: f
         solution = decision.plan().solution
     except InfeasibleBudgetError:
         return found
-    ideal = step.graph.ideal_cost
-    bound = max(0.0, solution.bound / ideal - 1) if ideal > 0 else 0.0
-    return replace(found, best_overhead=solution.overhead, bound=bound)
+    return replace(found, best_overhead=solution.overhead, bound=proved_overhead(solution))

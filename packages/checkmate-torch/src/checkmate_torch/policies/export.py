@@ -5,8 +5,8 @@
 A target is a family of policies. Where each part of the model may run again in its own way, tables of their
 effects (:mod:`checkmate_torch.policies.parts`) say which policy is the cheapest
 (:mod:`checkmate_torch.policies.choose`). A family with few policies is a line on which the peak falls, and is
-bisected. What is found is judged as PyTorch would run it (:mod:`checkmate_torch.policies.eager`), so the
-prediction is that of the policy.
+bisected. The policy that is found then runs on fake tensors, by PyTorch's own code
+(:mod:`checkmate_torch.policies.eager`); that run is the prediction.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from checkmate import Budget, UnsupportedModelError, solve
+from checkmate.framework import proved_overhead, verdict
 from checkmate.units import format_bytes, parse_budget
 from checkmate_torch.api.trace import TracedModel, options_for
 from checkmate_torch.capture.arguments import Loss, check_loss, check_module
@@ -111,11 +112,7 @@ class Exported:
     def __str__(self) -> str:
         """Prediction, and what is lost against our own schedule."""
         row = self.judged
-        text = f"{row.policy}: {format_bytes(row.peak)} of {format_bytes(self.budget)} at {row.overhead:+.1%}"
-        if row.best_overhead is None:
-            return text
-        proved = f", proved: at least {row.bound:+.1%}" if row.bound > 0 else ""
-        return f"{text}; our own schedule: {row.best_overhead:+.1%}{proved}"
+        return verdict(row.policy, row.peak, self.budget, row.overhead, row.best_overhead, row.bound)
 
     def to_dict(self) -> dict[str, Any]:
         """The prediction and the text as plain values."""
@@ -362,11 +359,10 @@ def _compared(judged: Judged, traced: TracedModel, budget: int, time_limit: floa
         fixed_order=True,
         throw=False,
     )
-    ideal = traced.graph.ideal_cost
     return replace(
         judged,
         best_overhead=None if solution.timeline is None else solution.overhead,
-        bound=max(0.0, solution.bound / ideal - 1) if solution.timeline is not None and ideal > 0 else 0.0,
+        bound=0.0 if solution.timeline is None else proved_overhead(solution),
     )
 
 

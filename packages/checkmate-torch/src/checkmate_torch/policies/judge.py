@@ -34,6 +34,7 @@ from checkmate import (
     simulate,
     sweep,
 )
+from checkmate.framework import proved_overhead
 from checkmate.report import Kind, blank_figure, save_figure
 from checkmate.units import format_bytes
 from checkmate_torch.api.trace import TracedModel, options_for, trace
@@ -139,7 +140,7 @@ class Judgement:
         points = [] if self.frontier is None else self.frontier.points
         return {
             "policies": [asdict(row) | {"verdict": str(row)} for row in self.rows],
-            "best": [{"peak": p.peak, "overhead": p.overhead, "bound": _bound(p)} for p in points],
+            "best": [{"peak": p.peak, "overhead": p.overhead, "bound": proved_overhead(p)} for p in points],
             "remark": self.remark,
         }
 
@@ -159,7 +160,7 @@ class Judgement:
             peaks = [(p.peak or 0) / 2**20 for p in points]
             for name, shares, style in (
                 ("best schedule", [100 * p.overhead for p in points], "C0-"),
-                ("proved bound", [100 * _bound(p) for p in points], "C0:"),
+                ("proved bound", [100 * proved_overhead(p) for p in points], "C0:"),
             ):
                 axes.step(peaks, shares, style, where="post", label=name)
         for k, row in enumerate(self.rows):
@@ -383,19 +384,17 @@ def _least_peak(frontier: Frontier, overhead: float) -> int | None:
 
 def _with_best(row: Judged, frontier: Frontier) -> Judged:
     best = frontier.at(row.peak)
-    bounds = [_bound(a) for a in frontier.answers if a.problem.budget >= row.peak and math.isfinite(a.bound)]
+    bounds = [
+        proved_overhead(a)
+        for a in frontier.answers
+        if a.problem.budget >= row.peak and math.isfinite(a.bound)
+    ]
     return replace(
         row,
         best_overhead=None if best is None else best.overhead,
         bound=max([0.0, *bounds]),
         best_peak=_least_peak(frontier, row.overhead),
     )
-
-
-def _bound(answer: Solution) -> float:
-    """The proved bound of an answer, as an overhead."""
-    ideal = answer.problem.graph.ideal_cost
-    return max(0.0, answer.bound / ideal - 1.0) if ideal > 0 else 0.0
 
 
 def _percent(share: float) -> str:

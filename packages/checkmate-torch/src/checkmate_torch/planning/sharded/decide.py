@@ -213,7 +213,7 @@ class ShardedSearch:
         seconds = self.options.time_limit / max(1, len(by_digest))
         with self.twin.mode:
             found = {key: menu_of(part, self.options, seconds) for key, part in by_digest.items()}
-        return {n: found[part.graph.digest] for n, part in self.graphs.items() if self._alike(n)[0] == n}
+        return {n: found[self.graphs[n].graph.digest] for n in self._alike}
 
     def peak(self, items: Mapping[int, Item]) -> ShardedPeak:
         """The peak of a choice of schedules."""
@@ -316,29 +316,31 @@ class ShardedSearch:
         moments = self._rehearsed((0,) * len(self.menus)).needed.moments
         held = [np.zeros((len(items), len(moments))) for items in self.menus.values()]
         for rows, (first, items) in zip(held, self.menus.items(), strict=True):
-            for n in self._alike(first):
+            for n in self._alike[first]:
                 passes = [k for k, (call, _) in enumerate(moments) if call == n]
                 forward, backward, *_ = *passes, len(moments)
                 for row, item in zip(rows, items, strict=True):
                     row[forward] += item.part.forward
                     row[forward + 1 : backward] += item.weight
                     row[backward : backward + 1] += item.weight + item.part.backward
-        costs = [[item.cost * len(self._alike(n)) for item in items] for n, items in self.menus.items()]
+        costs = [[item.cost * len(self._alike[n]) for item in items] for n, items in self.menus.items()]
         return costs, held
 
     def _rehearsed(self, picks: tuple[int, ...]) -> _Choice:
         """The choice of schedules by their numbers in the menus; rehearsed once."""
         if picks not in self._tried:
             pairs = zip(self.menus.items(), picks, strict=True)
-            items = {k: items[j] for (n, items), j in pairs for k in self._alike(n)}
+            items = {k: items[j] for (n, items), j in pairs for k in self._alike[n]}
             self._tried[picks] = _Choice(items, self.peak(items), picks)
         return self._tried[picks]
 
-    def _alike(self, n: int) -> list[int]:
-        """The calls of the same part with the same graph, which has one schedule."""
-        call, digest = self.calls[n], self.graphs[n].graph.digest
-        pairs = self.graphs.items()
-        return [k for k, part in pairs if self.calls[k].unit == call.unit and part.graph.digest == digest]
+    @cached_property
+    def _alike(self) -> dict[int, list[int]]:
+        """The calls of one part with one graph, which have one schedule, by the first of them."""
+        groups: dict[object, list[int]] = {}
+        for n, part in self.graphs.items():
+            groups.setdefault((self.calls[n].unit, part.graph.digest), []).append(n)
+        return {numbers[0]: numbers for numbers in groups.values()}
 
     def _plan(self, choice: _Choice, budget: int) -> ShardedPlan:
         parts = []

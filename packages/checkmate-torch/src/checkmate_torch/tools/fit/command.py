@@ -6,15 +6,13 @@ Registering the command does not import PyTorch, so that the command line starts
 from __future__ import annotations
 
 import os
-import pkgutil
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from checkmate import CheckmateError
-from checkmate.framework import ProgramError
+from checkmate.framework import ProgramError, named_factory
 from checkmate.plugins import examples
 
 if TYPE_CHECKING:
@@ -177,12 +175,7 @@ def factory_of(asked: dict[str, Any], dtype: torch.dtype | None) -> Any:
         return hugging_face_factory(asked["hf"], head=asked["head"], dtype=dtype, lora=asked["lora"])
     if asked["head"] or asked["lora"]:
         raise ProgramError("--head and --lora go with --hf: with --torch the factory makes head and adapters")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
-    try:
-        return pkgutil.resolve_name(asked["program"])
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ProgramError(f"--torch {asked['program']}: {error}; write MODULE:FACTORY") from error
+    return named_factory("--torch", asked["program"])
 
 
 def _numbers(text: str) -> list[int]:
